@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "play": "play:play",
     "gallery": "gallery:gallery",
     "render": "gallery:render",
+    "export": "export:export",
     "resume": "train:resume",
     "verify-resume": "verify_resume:verify_resume",
     "verify-results": "verify_results:verify_results",

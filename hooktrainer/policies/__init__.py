@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING
 from ..base.lazy import attach
 
 if TYPE_CHECKING:
+    from .contract import Contract as Contract
     from .environment import Environment as Environment
     from .evaluation import evaluate_run as evaluate_run
+    from .exported import PolicyModule as PolicyModule
+    from .exported import export_policy as export_policy
     from .loaded import LoadedPolicy as LoadedPolicy
     from .loaded import load_policy as load_policy
     from .play import Episode as Episode

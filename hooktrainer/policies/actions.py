@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 Array = npt.NDArray[Any]
@@ -52,17 +54,17 @@ class Part:
         """Its size in the vector of a policy's action with several parts."""
         return sum(self.sizes) or math.prod(self.shape)
 
-    def convert(self, array: Array) -> Array:
-        """Return the actions ``[batch, *shape]`` for the policy's ``[batch, ...]``."""
+    def tensor(self, output: Tensor) -> Tensor:
+        """Return the actions ``[*batch, *shape]`` for the policy's ``[*batch, ...]``."""
         if self.sizes:
-            parts = np.split(array, np.cumsum(self.sizes)[:-1], axis=-1)
-            indices = np.stack([part.argmax(-1) for part in parts], axis=-1)
-            array = indices if self.shape else indices[..., 0]
+            indices = [one_hot.argmax(-1) for one_hot in output.split(list(self.sizes), -1)]
+            output = torch.stack(indices, -1) if self.shape else indices[0]
         if self.start is not None:
-            array = array + np.asarray(self.start)
+            output = output + torch.as_tensor(self.start)
         if self.low is not None:
-            array = np.clip(array, np.asarray(self.low), np.asarray(self.high))
-        return array.astype(self.dtype)
+            low, high = (torch.as_tensor(x, dtype=output.dtype) for x in (self.low, self.high))
+            output = output.clamp(low, high)
+        return output.to(getattr(torch, self.dtype))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,19 +92,27 @@ class Action:
         one = self.parts[0]
         return not one.path and one.start is not None and not one.sizes
 
-    def convert(self, actions: Tensor) -> Any:
-        """Return the action, or a tree of actions, ``[batch, *shape]`` for the policy's."""
-        array: Array = actions.numpy()
+    def tensors(self, output: Tensor) -> list[Tensor]:
+        """Return the actions of each part, ``[*batch, *shape]``, for the policy's output."""
         if not self.parts[0].path:
-            return self.parts[0].convert(array)
-        ends = np.cumsum([part.width for part in self.parts])
-        converted = []
-        for part, columns in zip(self.parts, np.split(array, ends[:-1], axis=1), strict=True):
+            return [self.parts[0].tensor(output)]
+        found = []
+        columns = output.split([part.width for part in self.parts], -1)
+        for part, own in zip(self.parts, columns, strict=True):
             if not part.sizes:
-                columns = columns.reshape(-1, *part.shape)
-                columns = columns.round() if np.dtype(part.dtype).kind in "iu" else columns
-            converted.append((part.path, part.convert(columns)))
-        return _tree(converted)
+                own = own.reshape(*own.shape[:-1], *part.shape)
+                whole = np.dtype(part.dtype).kind in "iu" and own.is_floating_point()
+                own = own.round() if whole else own
+            found.append(part.tensor(own))
+        return found
+
+    def tree(self, parts: Sequence[Any]) -> Any:
+        """Return the action that consists of the parts."""
+        return _tree([(part.path, one) for part, one in zip(self.parts, parts, strict=True)])
+
+    def convert(self, output: Tensor) -> Any:
+        """Return the action, or a tree of actions, ``[batch, *shape]`` for the policy's output."""
+        return self.tree([action.numpy() for action in self.tensors(output)])
 
     def __str__(self) -> str:
         return ", ".join(

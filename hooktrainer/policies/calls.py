@@ -155,7 +155,7 @@ def _fill(value: Any, values: Sequence[Any], batch: int) -> Any:
         return values[value]
     if isinstance(value, list):
         return [_fill(item, values, batch) for item in value]
-    return value * batch if isinstance(value, Batch) else value
+    return int(value) * batch if isinstance(value, Batch) else value
 
 
 # -- The operators that a policy's program may call: those that networks need, and no other.

@@ -187,7 +187,7 @@ class Interface:
         """Empty examples of the inputs, on the device ``meta``."""
         return [
             torch.empty(
-                (1, *self._agent_dimension(one), *one.shape), dtype=one.torch_dtype, device="meta"
+                (1, *self.agent_dimension(one), *one.shape), dtype=one.torch_dtype, device="meta"
             )
             for one in self.inputs
         ]
@@ -294,7 +294,7 @@ class Interface:
         inputs = []
         for one in self.inputs:
             key = one.keys if one.group is None else (one.group, *one.keys)
-            own = (*self._agent_dimension(one), *one.shape)
+            own = (*self.agent_dimension(one), *one.shape)
             value = data.get(key, None)
             if value is None:
                 raise ConfigError(f"the TensorDict lacks {key}, which the policies read.")
@@ -315,7 +315,8 @@ class Interface:
     def _members(self, one: Observation) -> tuple[str, ...]:
         return next((group.agents for group in self.groups if group.name == one.group), ())
 
-    def _agent_dimension(self, one: Observation) -> tuple[int, ...]:
+    def agent_dimension(self, one: Observation) -> tuple[int, ...]:
+        """The number of agents that observe it, if there are several."""
         return () if one.group is None else (len(self._members(one)),)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ def load_policy(
 
     Args:
         saved: An item of `list_policies`; or a directory such as ``<run>/policies/latest``, or
-            anything else that `find_policy` accepts.
+            anything else that `find_policy` accepts; or an ONNX file of `export_policy`.
         deterministic: Whether it takes the best action; otherwise it samples, as in training.
         seed: Seed of the samples; random by default.
         trust: Whether its environment may be made by code that it names: a script, a module.
@@ -45,6 +46,10 @@ def load_policy(
         np.int64(1)
     """
     if not isinstance(saved, SavedPolicy):
+        if (file := Path(saved)).suffix == ".onnx":
+            from .exported import load_exported
+
+            return load_exported(file, deterministic=deterministic, trust=trust)
         saved = find_policy(saved)
     return LoadedPolicy(saved, deterministic=deterministic, seed=seed, trust=trust)
 
@@ -60,6 +65,8 @@ class LoadedPolicy:
         saved: Its frames, seconds, environment and evaluation.
         interface: Its observations and actions.
         deterministic: Whether it takes the best action.
+        program: What it computes.
+        initial_states: Hidden states at the start of an episode, by name, without a batch.
     """
 
     _rng: Tensor  # the state of the generator of its samples
@@ -86,8 +93,8 @@ class LoadedPolicy:
                 raise ConfigError(
                     f"it can take the best action only: no sampling was saved ({reason})."
                 )
-            self._program = Program(description, content.weights, random=not deterministic)
-            self._first = self._states_of(description["inputs"], content.state)
+            self.program = Program(description, content.weights, random=not deterministic)
+            self.initial_states = self._states_of(description["inputs"], content.state)
         except (CheckpointError, ConfigError) as error:
             raise type(error)(f"{saved.path}: {printable(error)}") from None
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
@@ -100,7 +107,7 @@ class LoadedPolicy:
         given = self.interface.examples()
         states = {name: first[name] for name in inputs[len(given) :]}
         hidden = [state.to("meta")[None] for state in states.values()]
-        following = self.interface.check(self._program.check(*given, *hidden))
+        following = self.interface.check(self.program.check(*given, *hidden))
         if [(v.shape, v.dtype) for v in following] != [(v.shape, v.dtype) for v in hidden]:
             raise ValueError("its program returns other hidden states than it takes")
         return states
@@ -118,7 +125,7 @@ class LoadedPolicy:
     @property
     def recurrent(self) -> bool:
         """Whether it has hidden states."""
-        return bool(self._first)
+        return bool(self.initial_states)
 
     def __call__(self, observation: Any, action_mask: Any = None, state: Any = None) -> Any:
         """Return an action, or the actions of several agents.
@@ -141,16 +148,18 @@ class LoadedPolicy:
             ConfigError: If the observation does not fit.
         """
         inputs, answer = self.interface.read(observation, action_mask, state)
-        if self._first and (not self._states or len(self._states[0]) != len(inputs[0])):
-            self._states = [v.expand(len(inputs[0]), *v.shape) for v in self._first.values()]
+        if self.initial_states and (not self._states or len(self._states[0]) != len(inputs[0])):
+            self._states = [
+                v.expand(len(inputs[0]), *v.shape) for v in self.initial_states.values()
+            ]
         if self.deterministic:
-            outputs = self._program(*inputs, *self._states)
+            outputs = self.program(*inputs, *self._states)
         else:
             with torch.random.fork_rng([]):  # operators draw from the global generator
                 torch.set_rng_state(self._rng)
-                outputs = self._program(*inputs, *self._states)
+                outputs = self.program(*inputs, *self._states)
                 self._rng = torch.get_rng_state()
-        self._states = outputs[len(outputs) - len(self._first) :]
+        self._states = outputs[len(outputs) - len(self.initial_states) :]
         return answer(outputs)
 
     def seed(self, seed: int | None) -> None:
@@ -170,7 +179,7 @@ class LoadedPolicy:
             return
         index = torch.as_tensor(rows)
         self._states = [state.clone() for state in self._states]
-        for state, first in zip(self._states, self._first.values(), strict=True):
+        for state, first in zip(self._states, self.initial_states.values(), strict=True):
             state[index] = first
 
     def make_env(self, **kwargs: Any) -> Any:

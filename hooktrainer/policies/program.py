@@ -39,12 +39,15 @@ class Program:
             the results.
         weights: Tensors by name.
         random: Whether it may draw random numbers, from torch's global generator.
+
+    Attributes:
+        weights: The weights, in order.
     """
 
     def __init__(
         self, description: Mapping[str, Any], weights: Mapping[str, Tensor], *, random: bool = False
     ) -> None:
-        self._weights = list(weights.values())
+        self.weights = list(weights.values())
         self._calls: list[Call] = []
         index: dict[str, int] = {}  # of each value: inputs, weights, then results
 
@@ -69,7 +72,7 @@ class Program:
             raise CheckpointError(
                 f"this is not a program of a policy: {type(error).__name__}: {error!s:.200}."
             ) from None
-        self._limit = limit(self._weights)
+        self._limit = limit(self.weights)
         self._for_one: int | None = None  # bytes
         self._checked: set[tuple[Any, ...]] = set()
 
@@ -80,7 +83,10 @@ class Program:
         if key not in self._checked:
             self.check(*inputs)
             self._checked.add(key)
-        values, batch = [*inputs, *self._weights], len(inputs[0])
+        return self.compute([*inputs, *self.weights], len(inputs[0]))
+
+    def compute(self, values: list[Any], batch: Any) -> list[Tensor]:
+        """Compute the results of the inputs and all weights, unchecked; to be traced."""
         for call in self._calls:
             values.append(call.run(call.arguments(values, batch)))
         return [values[index] for index in self._outputs]
@@ -103,7 +109,7 @@ class Program:
 
     def _measure(self, inputs: Sequence[Tensor], most: int) -> tuple[int, list[Tensor]]:
         """The bytes that the program needs, and its results on ``meta``."""
-        values: list[Any] = [value.to("meta") for value in (*inputs, *self._weights)]
+        values: list[Any] = [value.to("meta") for value in (*inputs, *self.weights)]
         batch, total = len(inputs[0]), sum(bytes_of("an input", value) for value in inputs)
         for call in self._calls:
             arguments = call.arguments(values, batch, "meta")

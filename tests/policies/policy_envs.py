@@ -10,6 +10,13 @@ from any_env import AnyEnv
 from gymnasium import spaces
 
 
+def total(action: Any) -> float:
+    """The sum of all numbers of an action."""
+    if isinstance(action, (dict, tuple)):
+        return sum(map(total, action.values() if isinstance(action, dict) else action))
+    return float(np.sum(action))
+
+
 class Toy(AnyEnv):
     """Draws every observation from its space; rewards the sum of the action; takes 3 to 6 steps."""
 
@@ -29,7 +36,7 @@ class Toy(AnyEnv):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         seen, _, _, _, info = super().step(action)
         self.left -= 1
-        return seen, float(np.sum(action)) + self.left, self.left == 0, False, info
+        return seen, total(action) + self.left, self.left == 0, False, info
 
     def render(self) -> Any:
         return np.zeros((4, 4, 3), np.uint8) if self.render_mode == "rgb_array" else None

@@ -1,0 +1,485 @@
+"""`export_policy`: a saved policy as an ONNX file or a `torch.export` program, and its contract.
+
+What is written acts by itself: it takes observations as the environment gives them, and returns
+actions as the environment takes them. It is compared with the policy before it is kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import logging
+import math
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from ..base import fs
+from ..base.lazy import import_optional
+from ..base.untrusted import read_file, refusing
+from ..errors import ConfigError, DamagedCheckpointError
+from .actions import Part
+from .contract import (
+    SCHEMA,
+    Contract,
+    Format,
+    Input,
+    Output,
+    bounds_of,
+    contract_of,
+    read_contract,
+    states_of,
+)
+from .interface import Group, Interface
+from .loaded import LoadedPolicy, load_policy
+from .play import play_episodes
+from .program import Program
+from .saved import SEED, SavedPolicy
+
+Array = npt.NDArray[Any]
+RECORDED: Final = 10_000
+"""Observations by which an export is compared with the policy."""
+TOLERANCE: Final = 1e-4
+"""Largest difference of a number, absolute and relative; integers have to be equal."""
+_INSTALL: Final = "hooktrainer[onnx]"
+
+
+class PolicyModule(nn.Module):
+    """A saved policy as a module: from the environment's observations to its actions.
+
+    It takes a tensor ``[batch, ...]`` for each of `inputs`, and returns one for each of `outputs`;
+    hidden states come last. With several agents, those of a group are ``[batch, agents, ...]``.
+
+    Args:
+        policy: What `load_policy` returned. If it samples, so does this, from torch's generator.
+
+    Attributes:
+        inputs: Names of the inputs.
+        outputs: Names of the outputs.
+    """
+
+    def __init__(self, policy: LoadedPolicy) -> None:
+        super().__init__()
+        self._interface, self._program = policy.interface, policy.program
+        for number, weight in enumerate(policy.program.weights):
+            self.register_buffer(f"weight{number}", weight)
+        states = [name.removeprefix("state.") for name in policy.initial_states]
+        self.inputs = [_name(one.group, one.key) for one in policy.interface.inputs] + states
+        self.outputs = [
+            _acted(group, part) for group in policy.interface.groups for part in group.action.parts
+        ] + [f"next.{name}" for name in states]
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """The actions, and the next hidden states."""
+        observed = self._interface.inputs
+        seen = [
+            value if one.start is None else value - torch.as_tensor(one.start)
+            for one, value in zip(observed, inputs, strict=False)
+        ]
+        values = [*seen, *inputs[len(seen) :], *self.buffers()]
+        return tuple(acted(self._interface, self._program.compute(values, inputs[0].shape[0])))
+
+
+def acted(interface: Interface, results: Sequence[Tensor]) -> list[Tensor]:
+    """A program's results as the environment's actions and hidden states."""
+    actions = [
+        action
+        for group, result in zip(interface.groups, results, strict=False)
+        for action in group.action.tensors(result)
+    ]
+    return [*actions, *results[len(interface.groups) :]]
+
+
+def _name(*parts: str | None) -> str:
+    return ".".join(filter(None, parts))
+
+
+def _acted(group: Group, part: Part) -> str:
+    return _name(group.name, "action", *map(str, part.path))
+
+
+# -- What a policy observed and did, to compare with.
+
+
+class _Recorder(Program):
+    """A program that keeps its inputs and results, at most ``most`` of them."""
+
+    def __init__(self, program: Program, interface: Interface, most: int) -> None:
+        vars(self).update(vars(program))
+        self._interface, self._most = interface, most
+        self.inputs: list[list[Tensor]] = []
+        self.results: list[list[Tensor]] = []
+
+    def __call__(self, *inputs: Tensor) -> list[Tensor]:
+        results = super().__call__(*inputs)
+        observed = self._interface.inputs
+        self.inputs.append(
+            [
+                value
+                if k >= len(observed) or observed[k].start is None
+                else (value + torch.as_tensor(observed[k].start)).to(value.dtype)
+                for k, value in enumerate(inputs)
+            ]
+        )
+        self.results.append(acted(self._interface, results))
+        if len(self.inputs) == self._most:
+            raise _Enough
+        return results
+
+
+class _Enough(Exception):  # noqa: N818
+    """Enough was recorded."""
+
+
+def record(
+    policy: LoadedPolicy, observations: int = RECORDED, env: Any = None, seed: int = SEED
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Play a policy; return its inputs and its actions, ``[observations, ...]`` each.
+
+    Both have the environment's values, and then the hidden states.
+    """
+    program = policy.program
+    recorder = _Recorder(program, policy.interface, observations)
+    policy.program = recorder
+    try:
+        while True:
+            play_episodes(policy, seed, 1, env=env)
+            seed += 1
+    except _Enough:
+        policy.reset()
+    finally:
+        policy.program = program
+    both = recorder.inputs, recorder.results
+    inputs, results = ([torch.cat(column) for column in zip(*rows, strict=True)] for rows in both)
+    return inputs, results
+
+
+# -- Writing.
+
+
+def export_policy(
+    saved: SavedPolicy | str | os.PathLike[str],
+    file: str | os.PathLike[str],
+    *,
+    kind: Format = "onnx",
+    deterministic: bool = True,
+    observations: int = RECORDED,
+    tolerance: float = TOLERANCE,
+    env: Any = None,
+    trust: bool = False,
+) -> Contract:
+    """Write a saved policy as one file that needs no hooktrainer, and its contract beside it.
+
+    Observation normalization, encoders, masks, bounds and hidden states are inside. The contract,
+    ``<file>.yaml``, lists inputs and outputs, the environment and the run.
+
+    Args:
+        saved: As for `load_policy`.
+        file: The file to write, such as ``policy.onnx``.
+        kind: ONNX, or a program of `torch.export` (``.pt2``).
+        deterministic: Whether it takes the best action; otherwise it samples.
+        observations: How many observations of its environment it is compared on.
+        tolerance: Largest difference of a number, absolute and relative. Integers have to be equal.
+            If it samples, the distribution of its actions is compared.
+        env: The environment to observe; by default one is made.
+        trust: As for `load_policy`.
+
+    Returns:
+        The contract.
+
+    Raises:
+        ConfigError: If the policy cannot be exported, or what is written acts differently.
+        MissingPackageError: If a package that writes or plays ONNX is not installed.
+    """
+    policy = load_policy(saved, deterministic=deterministic, seed=0, trust=trust)
+    made = policy.make_env() if env is None else env
+    try:
+        inputs, results = record(policy, observations, made)
+        bounds = [bounds_of(made, one) for one in policy.interface.inputs]
+        rate = (getattr(made, "metadata", None) or {}).get("render_fps")
+    finally:
+        if env is None:
+            made.close()
+    module = PolicyModule(policy).eval()
+    data, run = _ENCODERS[kind](module, [value[:3] for value in inputs])
+    difference = compare(run, inputs, results, tolerance if deterministic else None)
+    number = len(bounds)
+    contract = Contract(
+        SCHEMA,
+        kind,
+        len(data),
+        hashlib.sha256(data).hexdigest(),
+        not deterministic,
+        {group.name: group.agents for group in policy.interface.groups if group.agents},
+        tuple(
+            Input(name, one.keys, one.path, one.shape, one.dtype, one.group, **limits)
+            for name, one, limits in zip(
+                module.inputs, policy.interface.inputs, bounds, strict=False
+            )
+        ),
+        tuple(
+            Output(_acted(group, part), part.path, part.shape, part.dtype, group.name or None)
+            for group in policy.interface.groups
+            for part in group.action.parts
+        ),
+        states_of(module.inputs[number:], list(policy.initial_states.values())),
+        observations,
+        difference,
+        rate,
+        _facts(policy.saved),
+        {package: metadata.version(package) for package in _PACKAGES[kind]},
+    )
+    path = Path(file)
+    fs.write_atomically(path, data)
+    fs.write_atomically(contract_of(path), contract.encode())
+    return contract
+
+
+def _facts(saved: SavedPolicy) -> dict[str, Any]:
+    facts = dataclasses.asdict(saved)
+    return {name: value for name, value in facts.items() if name not in ("path", "nbytes")}
+
+
+_PACKAGES: Final = {"onnx": ("torch", "onnx", "onnxruntime"), "program": ("torch",)}
+
+
+# -- The two formats: each gives the bytes of a file, and a function that runs them.
+
+Run: TypeAlias = Callable[[Sequence[Array]], list[Array]]
+"""From arrays of the inputs to those of the outputs."""
+
+
+def _exported(module: PolicyModule, examples: Sequence[Tensor]) -> Any:
+    """The module as `torch.export` has it, for any batch."""
+    batch = torch.export.Dim("batch")
+    dynamic = tuple({0: batch} for _ in examples)
+    with torch.no_grad(), _quiet():
+        try:
+            program = torch.export.export(
+                module, tuple(examples), dynamic_shapes=(dynamic,), strict=False
+            )
+            return program.run_decompositions(_SAMPLERS)
+        except Exception as error:  # whatever an operator or the exporter raises
+            raise ConfigError(_refusal(error)) from error
+
+
+def _as_program(module: PolicyModule, examples: Sequence[Tensor]) -> tuple[bytes, Run]:
+    program = _exported(module, examples)
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    data = file.getvalue()
+    loaded = torch.export.load(io.BytesIO(data)).module()
+
+    def run(arrays: Sequence[Array]) -> list[Array]:
+        with torch.no_grad():
+            return [value.numpy() for value in loaded(*map(torch.from_numpy, arrays))]
+
+    return data, run
+
+
+def _as_onnx(module: PolicyModule, examples: Sequence[Tensor]) -> tuple[bytes, Run]:
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        import_optional(package, "exporting to ONNX", _INSTALL)
+    program = _exported(module, examples)
+    with _quiet():
+        try:
+            model = torch.onnx.export(
+                program,
+                input_names=module.inputs,
+                output_names=module.outputs,
+                dynamo=True,
+                verbose=False,
+            )
+        except Exception as error:
+            raise ConfigError(_refusal(error)) from error
+    data = model.model_proto.SerializeToString()
+    return data, session(data)
+
+
+def session(data: bytes) -> Run:
+    """A function that runs an ONNX file's content, with one thread."""
+    runtime = import_optional("onnxruntime", "a policy in ONNX", _INSTALL)
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    opened = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    names = [one.name for one in opened.get_inputs()]
+
+    def run(arrays: Sequence[Array]) -> list[Array]:
+        return opened.run(None, dict(zip(names, arrays, strict=True)))
+
+    return run
+
+
+_ENCODERS: Final = {"onnx": _as_onnx, "program": _as_program}
+
+
+def _refusal(error: Exception) -> str:
+    reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    return f"the policy cannot be exported: {reason}. Use hooktrainer.load_policy for it."
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Switch off the exporters' warnings and log lines."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _exponential(rates: Tensor, lambd: float = 1.0, generator: Any = None) -> Tensor:
+    return -torch.log1p(-torch.rand_like(rates)) / lambd
+
+
+def _bernoulli(chances: Tensor, generator: Any = None) -> Tensor:
+    return (torch.rand_like(chances) < chances).to(chances.dtype)
+
+
+def _uniform(like: Tensor, low: float = 0.0, high: float = 1.0, generator: Any = None) -> Tensor:
+    return low + (high - low) * torch.rand_like(like)
+
+
+_SAMPLERS: Final = {
+    torch.ops.aten.exponential.default: _exponential,
+    torch.ops.aten.bernoulli.default: _bernoulli,
+    torch.ops.aten.uniform.default: _uniform,
+}
+"""Random operators that ONNX lacks, by those that it has."""
+
+
+# -- Comparing.
+
+
+def compare(
+    run: Run, inputs: Sequence[Tensor], results: Sequence[Tensor], tolerance: float | None
+) -> float:
+    """Run an export on inputs, all at once and the first of them alone.
+
+    Args:
+        run: What runs it.
+        inputs: Its inputs, ``[observations, ...]`` each.
+        results: What it should return.
+        tolerance: The largest difference of a number, absolute and relative; without one, the
+            distributions over all observations are compared.
+
+    Returns:
+        The largest difference of a number.
+
+    Raises:
+        ConfigError: If it returns something else.
+    """
+    arrays, expected = ([value.numpy() for value in values] for values in (inputs, results))
+    largest = 0.0
+    for batch in (slice(1), slice(None)):
+        found = run([np.ascontiguousarray(array[batch]) for array in arrays])
+        for ours, whole in zip(found, expected, strict=True):
+            theirs = whole[batch]
+            if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+                raise ConfigError(
+                    f"what was exported returns {ours.dtype}{list(ours.shape)} in place of "
+                    f"{theirs.dtype}{list(theirs.shape)}: nothing is written."
+                )
+            if tolerance is not None:
+                largest = max(largest, _difference(ours, theirs, tolerance))
+            elif len(ours) > 1:
+                _check_distribution(ours, theirs)
+    return largest
+
+
+def _difference(ours: Array, theirs: Array, tolerance: float) -> float:
+    if ours.dtype.kind != "f":
+        if wrong := int((ours != theirs).reshape(len(ours), -1).any(-1).sum()):
+            raise ConfigError(
+                f"what was exported acts differently for {wrong:,} of {len(ours):,} observations: "
+                "nothing is written."
+            )
+        return 0.0
+    difference = np.abs(ours - theirs)
+    if not (difference <= tolerance * (1 + np.abs(theirs))).all():
+        raise ConfigError(
+            f"what was exported differs by up to {difference.max():.3g}, which is more than the "
+            f"tolerance {tolerance:g}: nothing is written."
+        )
+    return float(difference.max(initial=0.0))
+
+
+def _check_distribution(ours: Array, theirs: Array) -> None:
+    """Compare samples of each column by the test of Kolmogorov and Smirnov, at 1e-6."""
+    size = len(ours)
+    allowed = math.sqrt(math.log(2 / 1e-6) / size)
+    for one, other in zip(ours.reshape(size, -1).T, theirs.reshape(size, -1).T, strict=True):
+        values = np.union1d(one, other)
+        below = [np.searchsorted(np.sort(x), values, side="right") / size for x in (one, other)]
+        if (distance := float(np.abs(below[0] - below[1]).max())) > allowed:
+            raise ConfigError(
+                f"what was exported samples from another distribution ({distance:.3f} apart, "
+                f"{allowed:.3f} is allowed): nothing is written."
+            )
+
+
+# -- Loading.
+
+
+def load_exported(file: Path, *, deterministic: bool = True, trust: bool = False) -> LoadedPolicy:
+    """Load a policy that was exported to ONNX; see `load_policy`.
+
+    ONNX Runtime plays it. Its samples cannot be seeded.
+    """
+    contract = read_contract(file)
+    if contract.samples is deterministic:
+        raise ConfigError(
+            f"{file} samples: load it with deterministic=False (hooktrainer play --draw)."
+            if deterministic
+            else f"{file} takes the best action: export the policy with --draw to sample."
+        )
+    with refusing(f"{file} cannot be loaded", DamagedCheckpointError):
+        data = read_file(file, file.parent, contract.size)
+        if len(data) != contract.size or hashlib.sha256(data).hexdigest() != contract.sha256:
+            raise ValueError("it does not match the hash in its contract")
+        return _OnnxPolicy(contract, file, data, trust)
+
+
+class _OnnxPolicy(LoadedPolicy):
+    """A policy that ONNX Runtime computes."""
+
+    def __init__(self, contract: Contract, file: Path, data: bytes, trust: bool) -> None:
+        self.saved, self.interface = contract.saved(file), contract.interface
+        self.deterministic = not contract.samples
+        self.program: Any = _OnnxProgram(session(data), self.interface)
+        self.initial_states = {one.input: one.tensor for one in contract.hidden_states}
+        self._trust, self._states = trust, []
+        self.seed(0)
+
+
+class _OnnxProgram:
+    """An ONNX file in place of a `Program`."""
+
+    def __init__(self, run: Run, interface: Interface) -> None:
+        self._run, self._groups = run, interface.groups
+
+    def __call__(self, *inputs: Tensor) -> list[Tensor]:
+        """The action of each group as one tensor, and hidden states."""
+        found = iter(map(torch.from_numpy, self._run([value.numpy() for value in inputs])))
+        results = []
+        for group in self._groups:
+            parts = [next(found) for _ in group.action.parts]
+            if group.action.parts[0].path:
+                parts = [torch.cat([part.reshape(len(part), -1).double() for part in parts], -1)]
+            results += parts
+        return [*results, *found]
