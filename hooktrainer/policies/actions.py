@@ -57,7 +57,7 @@ class Part:
     def tensor(self, output: Tensor) -> Tensor:
         """Return the actions ``[*batch, *shape]`` for the policy's ``[*batch, ...]``."""
         if self.sizes:
-            indices = [one_hot.argmax(-1) for one_hot in output.split(list(self.sizes), -1)]
+            indices = [one_hot.argmax(-1) for one_hot in torch.split(output, list(self.sizes), -1)]
             output = torch.stack(indices, -1) if self.shape else indices[0]
         if self.start is not None:
             output = output + torch.as_tensor(self.start)
@@ -97,7 +97,7 @@ class Action:
         if not self.parts[0].path:
             return [self.parts[0].tensor(output)]
         found = []
-        columns = output.split([part.width for part in self.parts], -1)
+        columns = torch.split(output, [part.width for part in self.parts], -1)
         for part, own in zip(self.parts, columns, strict=True):
             if not part.sizes:
                 own = own.reshape(*own.shape[:-1], *part.shape)

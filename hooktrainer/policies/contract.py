@@ -54,7 +54,7 @@ class Output:
 
 @dataclasses.dataclass(frozen=True)
 class HiddenState:
-    """A hidden state: one number for all of ``first``, or an array."""
+    """A hidden state, and its values at the start of an episode: one number, or an array."""
 
     input: str
     output: str
@@ -186,7 +186,7 @@ def states_of(names: Sequence[str], first: Sequence[torch.Tensor]) -> tuple[Hidd
             f"next.{name}",
             tuple(state.shape),
             str(state.dtype).removeprefix("torch."),
-            state.flatten()[0].item() if len(state.unique()) == 1 else state.tolist(),
+            state.tolist() if state.any() else 0,
         )
         for name, state in zip(names, first, strict=True)
     )

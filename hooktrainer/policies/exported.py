@@ -13,11 +13,11 @@ import logging
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +26,7 @@ from torch import Tensor, nn
 
 from ..base import fs
 from ..base.lazy import import_optional
-from ..base.untrusted import read_file, refusing
-from ..errors import ConfigError, DamagedCheckpointError
+from ..errors import ConfigError
 from .actions import Part
 from .contract import (
     SCHEMA,
@@ -37,11 +36,11 @@ from .contract import (
     Output,
     bounds_of,
     contract_of,
-    read_contract,
     states_of,
 )
 from .interface import Group, Interface
-from .loaded import LoadedPolicy, load_policy
+from .load import INSTALL, Run, load_policy, session
+from .loaded import LoadedPolicy
 from .play import play_episodes
 from .program import Program
 from .saved import SEED, SavedPolicy
@@ -51,7 +50,6 @@ RECORDED: Final = 10_000
 """Observations by which an export is compared with the policy."""
 TOLERANCE: Final = 1e-4
 """Largest difference of a number, absolute and relative; integers have to be equal."""
-_INSTALL: Final = "hooktrainer[onnx]"
 
 
 class PolicyModule(nn.Module):
@@ -255,9 +253,6 @@ _PACKAGES: Final = {"onnx": ("torch", "onnx", "onnxruntime"), "program": ("torch
 
 # -- The two formats: each gives the bytes of a file, and a function that runs them.
 
-Run: TypeAlias = Callable[[Sequence[Array]], list[Array]]
-"""From arrays of the inputs to those of the outputs."""
-
 
 def _exported(module: PolicyModule, examples: Sequence[Tensor]) -> Any:
     """The module as `torch.export` has it, for any batch."""
@@ -289,7 +284,7 @@ def _as_program(module: PolicyModule, examples: Sequence[Tensor]) -> tuple[bytes
 
 def _as_onnx(module: PolicyModule, examples: Sequence[Tensor]) -> tuple[bytes, Run]:
     for package in ("onnx", "onnxscript", "onnxruntime"):
-        import_optional(package, "exporting to ONNX", _INSTALL)
+        import_optional(package, "exporting to ONNX", INSTALL)
     program = _exported(module, examples)
     with _quiet():
         try:
@@ -302,23 +297,9 @@ def _as_onnx(module: PolicyModule, examples: Sequence[Tensor]) -> tuple[bytes, R
             )
         except Exception as error:
             raise ConfigError(_refusal(error)) from error
+    assert model is not None
     data = model.model_proto.SerializeToString()
     return data, session(data)
-
-
-def session(data: bytes) -> Run:
-    """A function that runs an ONNX file's content, with one thread."""
-    runtime = import_optional("onnxruntime", "a policy in ONNX", _INSTALL)
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    opened = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    names = [one.name for one in opened.get_inputs()]
-
-    def run(arrays: Sequence[Array]) -> list[Array]:
-        return opened.run(None, dict(zip(names, arrays, strict=True)))
-
-    return run
 
 
 _ENCODERS: Final = {"onnx": _as_onnx, "program": _as_program}
@@ -431,55 +412,3 @@ def _check_distribution(ours: Array, theirs: Array) -> None:
                 f"what was exported samples from another distribution ({distance:.3f} apart, "
                 f"{allowed:.3f} is allowed): nothing is written."
             )
-
-
-# -- Loading.
-
-
-def load_exported(file: Path, *, deterministic: bool = True, trust: bool = False) -> LoadedPolicy:
-    """Load a policy that was exported to ONNX; see `load_policy`.
-
-    ONNX Runtime plays it. Its samples cannot be seeded.
-    """
-    contract = read_contract(file)
-    if contract.samples is deterministic:
-        raise ConfigError(
-            f"{file} samples: load it with deterministic=False (hooktrainer play --draw)."
-            if deterministic
-            else f"{file} takes the best action: export the policy with --draw to sample."
-        )
-    with refusing(f"{file} cannot be loaded", DamagedCheckpointError):
-        data = read_file(file, file.parent, contract.size)
-        if len(data) != contract.size or hashlib.sha256(data).hexdigest() != contract.sha256:
-            raise ValueError("it does not match the hash in its contract")
-        return _OnnxPolicy(contract, file, data, trust)
-
-
-class _OnnxPolicy(LoadedPolicy):
-    """A policy that ONNX Runtime computes."""
-
-    def __init__(self, contract: Contract, file: Path, data: bytes, trust: bool) -> None:
-        self.saved, self.interface = contract.saved(file), contract.interface
-        self.deterministic = not contract.samples
-        self.program: Any = _OnnxProgram(session(data), self.interface)
-        self.initial_states = {one.input: one.tensor for one in contract.hidden_states}
-        self._trust, self._states = trust, []
-        self.seed(0)
-
-
-class _OnnxProgram:
-    """An ONNX file in place of a `Program`."""
-
-    def __init__(self, run: Run, interface: Interface) -> None:
-        self._run, self._groups = run, interface.groups
-
-    def __call__(self, *inputs: Tensor) -> list[Tensor]:
-        """The action of each group as one tensor, and hidden states."""
-        found = iter(map(torch.from_numpy, self._run([value.numpy() for value in inputs])))
-        results = []
-        for group in self._groups:
-            parts = [next(found) for _ in group.action.parts]
-            if group.action.parts[0].path:
-                parts = [torch.cat([part.reshape(len(part), -1).double() for part in parts], -1)]
-            results += parts
-        return [*results, *found]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,43 +13,7 @@ from ..errors import CheckpointError, ConfigError, DamagedCheckpointError
 from .interface import Array, Interface
 from .policy_files import read_content, read_facts
 from .program import Program
-from .saved import Evaluation, SavedPolicy, find_policy
-
-
-def load_policy(
-    saved: SavedPolicy | str | os.PathLike[str],
-    *,
-    deterministic: bool = True,
-    seed: int | None = None,
-    trust: bool = False,
-) -> LoadedPolicy:
-    """Load a saved policy, without the code that trained it.
-
-    Args:
-        saved: An item of `list_policies`; or a directory such as ``<run>/policies/latest``, or
-            anything else that `find_policy` accepts; or an ONNX file of `export_policy`.
-        deterministic: Whether it takes the best action; otherwise it samples, as in training.
-        seed: Seed of the samples; random by default.
-        trust: Whether its environment may be made by code that it names: a script, a module.
-
-    Raises:
-        ConfigError: If it has to sample, but its sampling was not saved.
-        CheckpointError: If it does not exist, calls a forbidden operator, or would need too much
-            memory; nothing in it is executed.
-        DamagedCheckpointError: If its files have changed.
-
-    Examples:
-        >>> policy = load_policy("runs/a/policies/latest")  # doctest: +SKIP
-        >>> policy(np.zeros(4, dtype="float32"))  # doctest: +SKIP
-        np.int64(1)
-    """
-    if not isinstance(saved, SavedPolicy):
-        if (file := Path(saved)).suffix == ".onnx":
-            from .exported import load_exported
-
-            return load_exported(file, deterministic=deterministic, trust=trust)
-        saved = find_policy(saved)
-    return LoadedPolicy(saved, deterministic=deterministic, seed=seed, trust=trust)
+from .saved import Evaluation, SavedPolicy
 
 
 class LoadedPolicy:

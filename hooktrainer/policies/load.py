@@ -1,0 +1,121 @@
+"""`load_policy`: a saved policy, or one exported to ONNX, as a function."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import torch
+from torch import Tensor
+
+from ..base.lazy import import_optional
+from ..base.untrusted import read_file, refusing
+from ..errors import ConfigError, DamagedCheckpointError
+from .contract import Contract, read_contract
+from .interface import Array, Interface
+from .loaded import LoadedPolicy
+from .saved import SavedPolicy, find_policy
+
+INSTALL: Final = "hooktrainer[onnx]"
+Run: TypeAlias = Callable[[Sequence[Array]], list[Array]]
+"""From arrays of the inputs to those of the outputs."""
+
+
+def load_policy(
+    saved: SavedPolicy | str | os.PathLike[str],
+    *,
+    deterministic: bool = True,
+    seed: int | None = None,
+    trust: bool = False,
+) -> LoadedPolicy:
+    """Load a saved policy, without the code that trained it.
+
+    Args:
+        saved: An item of `list_policies`; or a directory such as ``<run>/policies/latest``, or
+            anything else that `find_policy` accepts; or an ONNX file of `export_policy`.
+        deterministic: Whether it takes the best action; otherwise it samples, as in training.
+        seed: Seed of the samples; random by default.
+        trust: Whether its environment may be made by code that it names: a script, a module.
+
+    Raises:
+        ConfigError: If it has to sample, but its sampling was not saved.
+        CheckpointError: If it does not exist, calls a forbidden operator, or would need too much
+            memory; nothing in it is executed.
+        DamagedCheckpointError: If its files have changed.
+
+    Examples:
+        >>> policy = load_policy("runs/a/policies/latest")  # doctest: +SKIP
+        >>> policy(np.zeros(4, dtype="float32"))  # doctest: +SKIP
+        np.int64(1)
+    """
+    if not isinstance(saved, SavedPolicy):
+        if (file := Path(saved)).suffix == ".onnx":
+            return _load_onnx(file, deterministic=deterministic, trust=trust)
+        saved = find_policy(saved)
+    return LoadedPolicy(saved, deterministic=deterministic, seed=seed, trust=trust)
+
+
+# -- Policies in ONNX.
+
+
+def _load_onnx(file: Path, *, deterministic: bool = True, trust: bool = False) -> LoadedPolicy:
+    contract = read_contract(file)
+    if contract.samples is deterministic:
+        raise ConfigError(
+            f"{file} samples: load it with deterministic=False (hooktrainer play --draw)."
+            if deterministic
+            else f"{file} takes the best action: export the policy with --draw to sample."
+        )
+    with refusing(f"{file} cannot be loaded", DamagedCheckpointError):
+        data = read_file(file, file.parent, contract.size)
+        if len(data) != contract.size or hashlib.sha256(data).hexdigest() != contract.sha256:
+            raise ValueError("it does not match the hash in its contract")
+        return _OnnxPolicy(contract, file, data, trust)
+
+
+class _OnnxPolicy(LoadedPolicy):
+    """A policy that ONNX Runtime computes."""
+
+    def __init__(self, contract: Contract, file: Path, data: bytes, trust: bool) -> None:
+        self.saved, self.interface = contract.saved(file), contract.interface
+        self.deterministic = not contract.samples
+        self.program: Any = _OnnxProgram(session(data), self.interface)
+        self.initial_states = {one.input: one.tensor for one in contract.hidden_states}
+        self._trust, self._states = trust, []
+        self.seed(0)
+
+
+class _OnnxProgram:
+    """An ONNX file in place of a `Program`."""
+
+    def __init__(self, run: Run, interface: Interface) -> None:
+        self._run, self._groups = run, interface.groups
+
+    def __call__(self, *inputs: Tensor) -> list[Tensor]:
+        """The action of each group as one tensor, and hidden states."""
+        found = iter(map(torch.from_numpy, self._run([value.numpy() for value in inputs])))
+        results = []
+        for group in self._groups:
+            parts = [next(found) for _ in group.action.parts]
+            if group.action.parts[0].path:
+                parts = [torch.cat([part.reshape(len(part), -1).double() for part in parts], -1)]
+            results += parts
+        return [*results, *found]
+
+
+def session(data: bytes) -> Run:
+    """A function that runs an ONNX file's content, with one thread."""
+    runtime = import_optional("onnxruntime", "a policy in ONNX", INSTALL)
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    opened = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    names = [one.name for one in opened.get_inputs()]
+
+    def run(arrays: Sequence[Array]) -> list[Array]:
+        return opened.run(None, dict(zip(names, arrays, strict=True)))
+
+    return run
