@@ -108,7 +108,7 @@ class PPO(OnPolicy):
             "total_frames": 1_000_000,
             "num_envs": 128,
             "steps_per_batch": 16,
-            "num_epochs": 4,
+            "num_epochs": 3,
             "mini_batch_size": 512,
             "lr": 2e-3,
             "entropy_coeff": 0.01,
