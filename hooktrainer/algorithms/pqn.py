@@ -66,7 +66,7 @@ class PQN(WithMemory):
             "eval_episodes": 100,
             "stop_at": 475.0,
         },
-        # For little time: without the paper's convolutions, and with mini-batches four times as large.
+        # For little time: without the paper's convolutions, and with larger mini-batches.
         "*MinAtar[/-]*": {
             "total_frames": 1_000_000,
             "num_envs": 128,
