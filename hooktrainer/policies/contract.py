@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..base.untrusted import decode_data, parse_yaml, read_file, refusing
-from ..errors import DamagedCheckpointError
+from ..errors import CheckpointError, DamagedCheckpointError
 from .actions import Action, Part
 from .interface import Group, Interface, Observation
 from .saved import SavedPolicy
@@ -138,9 +138,12 @@ def read_contract(file: Path) -> Contract:
     """Read the contract of an exported file.
 
     Raises:
-        DamagedCheckpointError: If there is none, or it is malformed.
+        CheckpointError: If one of the two is missing, or it is malformed.
     """
     path = contract_of(file)
+    for needed in (file, path):
+        if not needed.exists():
+            raise CheckpointError(f"there is no {needed}; hooktrainer export writes both.")
     with refusing(f"{file} cannot be loaded: its contract {path.name}", DamagedCheckpointError):
         text = read_file(path, path.parent, _MOST).decode()
         contract = decode_data(Contract, parse_yaml(text))

@@ -14,10 +14,10 @@ import math
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +25,9 @@ import torch
 from torch import Tensor, nn
 
 from ..base import fs
+from ..base.checks import check_count, check_positive
 from ..base.lazy import import_optional
-from ..errors import ConfigError
+from ..errors import CheckpointError, ConfigError
 from .actions import Part
 from .contract import (
     SCHEMA,
@@ -36,6 +37,7 @@ from .contract import (
     Output,
     bounds_of,
     contract_of,
+    read_contract,
     states_of,
 )
 from .interface import Group, Interface
@@ -109,26 +111,22 @@ def _acted(group: Group, part: Part) -> str:
 # -- What a policy observed and did, to compare with.
 
 
-class _Recorder(Program):
-    """A program that keeps its inputs and results, at most ``most`` of them."""
+class _Recorder:
+    """A policy's program that keeps what goes in and comes out, ``most`` times."""
 
-    def __init__(self, program: Program, interface: Interface, most: int) -> None:
-        vars(self).update(vars(program))
-        self._interface, self._most = interface, most
+    def __init__(self, policy: LoadedPolicy, most: int) -> None:
+        self._program, self._interface, self._most = policy.program, policy.interface, most
         self.inputs: list[list[Tensor]] = []
         self.results: list[list[Tensor]] = []
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
-        results = super().__call__(*inputs)
+        results = self._program(*inputs)
         observed = self._interface.inputs
-        self.inputs.append(
-            [
-                value
-                if k >= len(observed) or observed[k].start is None
-                else (value + torch.as_tensor(observed[k].start)).to(value.dtype)
-                for k, value in enumerate(inputs)
-            ]
-        )
+        seen = [
+            value if one.start is None else (value + torch.as_tensor(one.start)).to(value.dtype)
+            for one, value in zip(observed, inputs, strict=False)
+        ]
+        self.inputs.append([*seen, *inputs[len(seen) :]])
         self.results.append(acted(self._interface, results))
         if len(self.inputs) == self._most:
             raise _Enough
@@ -146,9 +144,9 @@ def record(
 
     Both have the environment's values, and then the hidden states.
     """
-    program = policy.program
-    recorder = _Recorder(program, policy.interface, observations)
-    policy.program = recorder
+    check_count("observations", observations)
+    recorder, program = _Recorder(policy, observations), policy.program
+    policy.program = cast(Any, recorder)
     try:
         while True:
             play_episodes(policy, seed, 1, env=env)
@@ -199,12 +197,17 @@ def export_policy(
         ConfigError: If the policy cannot be exported, or what is written acts differently.
         MissingPackageError: If a package that writes or plays ONNX is not installed.
     """
+    path = _free(Path(file), kind)
+    check_positive("tolerance", tolerance)
     policy = load_policy(saved, deterministic=deterministic, seed=0, trust=trust)
+    if not isinstance(policy.program, Program):
+        raise ConfigError(f"{saved!s:.200} is exported already: give the run, such as runs/a@best.")
     made = policy.make_env() if env is None else env
     try:
         inputs, results = record(policy, observations, made)
         bounds = [bounds_of(made, one) for one in policy.interface.inputs]
         rate = (getattr(made, "metadata", None) or {}).get("render_fps")
+        rate = float(rate) if isinstance(rate, (int, float)) else None
     finally:
         if env is None:
             made.close()
@@ -237,10 +240,26 @@ def export_policy(
         _facts(policy.saved),
         {package: metadata.version(package) for package in _PACKAGES[kind]},
     )
-    path = Path(file)
     fs.write_atomically(path, data)
     fs.write_atomically(contract_of(path), contract.encode())
     return contract
+
+
+def _free(file: Path, kind: Format) -> Path:
+    """Check that neither the file nor its contract would replace something else."""
+    if file.suffix != _SUFFIXES[kind]:
+        raise ConfigError(f"{file}: choose a name that ends in {_SUFFIXES[kind]}.")
+    contract = contract_of(file)
+    if contract.exists():
+        other = None
+        with suppress(CheckpointError):
+            other = read_contract(file).kind
+        if other != kind:
+            raise ConfigError(
+                f"{contract} would be the contract of {file.name}, and is something else: choose "
+                "another name."
+            )
+    return file
 
 
 def _facts(saved: SavedPolicy) -> dict[str, Any]:
@@ -248,6 +267,7 @@ def _facts(saved: SavedPolicy) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if name not in ("path", "nbytes")}
 
 
+_SUFFIXES: Final = {"onnx": ".onnx", "program": ".pt2"}
 _PACKAGES: Final = {"onnx": ("torch", "onnx", "onnxruntime"), "program": ("torch",)}
 
 

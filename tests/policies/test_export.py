@@ -196,6 +196,8 @@ def test_what_differs_is_not_written():
 
 def test_a_changed_file_is_refused(exported):
     _, file, _ = exported(actor(spaces.Discrete(3)), Toy)
+    with pytest.raises(ConfigError, match="is exported already"):
+        export_policy(file, file, env=Toy())
     contract = file.with_suffix(".yaml")
     text = contract.read_text()
     for broken in (
@@ -213,6 +215,23 @@ def test_a_changed_file_is_refused(exported):
     file.write_bytes(data)
     with pytest.raises(CheckpointError, match="does not match the hash"):
         load_policy(file)
+
+
+def test_nothing_else_is_replaced(save, tmp_path):
+    saved = save(actor(spaces.Discrete(3)), Toy)
+    (tmp_path / "policy.yaml").write_text("mine: 1\n")
+    for file, options, said in (
+        ("policy.onnx", {}, r"policy\.yaml would be the contract of policy\.onnx"),
+        ("policy", {}, r"ends in \.onnx"),
+        ("p.onnx", {"kind": "program"}, r"ends in \.pt2"),
+        ("p.onnx", {"observations": 0}, "observations=0"),
+        ("p.onnx", {"tolerance": -1.0}, "tolerance=-1"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            export_policy(saved, tmp_path / file, env=Toy(), **options)
+    assert (tmp_path / "policy.yaml").read_text() == "mine: 1\n"
+    with pytest.raises(CheckpointError, match=r"there is no .*p\.onnx; hooktrainer export"):
+        load_policy(tmp_path / "p.onnx")
 
 
 def test_the_command_writes_both_files(tmp_path, save):
