@@ -69,9 +69,13 @@ def export(
     rows += [("acts", one.name, one.shape, one.dtype) for one in contract.outputs]
     rows += [("remembers", one.input, one.shape, one.dtype) for one in contract.hidden_states]
     output.print_table(columns, [(a, b, str(list(c)), d) for a, b, c, d in rows])
-    found = f"differs by at most {contract.largest_difference:.1g}"
+    agrees = "exactly as the policy"
+    if draw:
+        agrees = "distributed as the policy"
+    elif contract.largest_difference:
+        agrees = f"within {contract.largest_difference:.1g} of the policy"
     output.line(
-        f"{file}: {output.size(contract.size)}, {'the same distribution' if draw else found} on "
+        f"{file}: {output.size(contract.size)}, {agrees} on "
         f"{plural(contract.observations, 'observation')}; contract: {file.with_suffix('.yaml')}"
     )
     return 0
