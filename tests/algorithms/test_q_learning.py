@@ -93,7 +93,9 @@ def test_the_saved_policy_acts_on_means(variant, tmp_path):
 def test_compiled_steps_equal_eager_ones(variant):
     ends = []
     for compile in (None, "step"):
-        trainer = make_small("dqn", 160, compile=compile, **VARIANTS[variant])
+        trainer = make_small(
+            "dqn", 160, compile=compile, optim_steps_per_batch=20, **VARIANTS[variant]
+        )
         trainer.train()
         assert trainer.optim_count > 50
         ends.append(trainer.loss_module.state_dict())
