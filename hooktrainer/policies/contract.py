@@ -14,7 +14,7 @@ import torch
 from ..base.untrusted import decode_data, parse_yaml, read_file, refusing
 from ..errors import CheckpointError, DamagedCheckpointError
 from .actions import Action, Part
-from .interface import Group, Interface, Observation
+from .interface import MASK, Group, Interface, Observation
 from .saved import SavedPolicy
 
 Format = Literal["onnx", "program"]
@@ -157,12 +157,17 @@ def contract_of(file: Path) -> Path:
     return file.with_suffix(".yaml")
 
 
-def bounds_of(env: Any, one: Observation) -> dict[str, Any]:
-    """Return the bounds of an observation in its space: one number, or one for each of a few."""
+def bounds_of(env: Any, one: Observation, agents: Sequence[str]) -> dict[str, Any]:
+    """Return the bounds of an observation in its space: one number, or one for each of a few.
+
+    ``agents`` are those that observe it, if there are several.
+    """
+    if one.is_presence or (one.key == MASK and not one.path):
+        return {}
     try:
         space = env.observation_space
-        if one.group is not None:
-            space = space(env.possible_agents[0])
+        if agents:
+            space = space(agents[0])
         for key in one.path:
             space = space[key]
         if hasattr(space, "low"):
@@ -170,7 +175,7 @@ def bounds_of(env: Any, one: Observation) -> dict[str, Any]:
         else:
             low = np.asarray(space.start)
             high = low + np.asarray(space.n) - 1
-    except (AttributeError, LookupError, TypeError):  # a mask, a state, bits
+    except (AttributeError, LookupError, TypeError):  # a state, bits
         return {}
     limits: dict[str, Any] = {}
     for name, values in (("low", low), ("high", high)):

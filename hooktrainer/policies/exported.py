@@ -205,7 +205,8 @@ def export_policy(
     made = policy.make_env() if env is None else env
     try:
         inputs, results = record(policy, observations, made)
-        bounds = [bounds_of(made, one) for one in policy.interface.inputs]
+        read = policy.interface.inputs
+        bounds = [bounds_of(made, one, policy.interface.members(one)) for one in read]
         rate = (getattr(made, "metadata", None) or {}).get("render_fps")
         rate = float(rate) if isinstance(rate, (int, float)) else None
     finally:
@@ -224,9 +225,7 @@ def export_policy(
         {group.name: group.agents for group in policy.interface.groups if group.agents},
         tuple(
             Input(name, one.keys, one.path, one.shape, one.dtype, one.group, **limits)
-            for name, one, limits in zip(
-                module.inputs, policy.interface.inputs, bounds, strict=False
-            )
+            for name, one, limits in zip(module.inputs, read, bounds, strict=False)
         ),
         tuple(
             Output(_acted(group, part), part.path, part.shape, part.dtype, group.name or None)

@@ -255,7 +255,7 @@ class Interface:
             if one.group is None:
                 taken[one.key] = one.convert(state)
             elif not one.is_presence:
-                for agent in filter(observation.__contains__, self._members(one)):
+                for agent in filter(observation.__contains__, self.members(one)):
                     taken[f"{one.key} of {agent}"] = one.take(
                         observation[agent], masks.get(agent), f" of {agent}"
                     )
@@ -273,7 +273,7 @@ class Interface:
         inputs = [
             taken[one.key][0]
             if one.group is None
-            else torch.stack([row(one, agent) for agent in self._members(one)], 1)
+            else torch.stack([row(one, agent) for agent in self.members(one)], 1)
             for one in self.inputs
         ]
 
@@ -312,12 +312,13 @@ class Interface:
 
         return inputs, answer
 
-    def _members(self, one: Observation) -> tuple[str, ...]:
+    def members(self, one: Observation) -> tuple[str, ...]:
+        """The agents that observe it, if there are several."""
         return next((group.agents for group in self.groups if group.name == one.group), ())
 
     def agent_dimension(self, one: Observation) -> tuple[int, ...]:
         """The number of agents that observe it, if there are several."""
-        return () if one.group is None else (len(self._members(one)),)
+        return () if one.group is None else (len(self.members(one)),)
 
 
 def _is_batch(taken: Mapping[str, tuple[Tensor, bool]]) -> bool:

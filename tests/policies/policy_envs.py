@@ -1,13 +1,29 @@
-"""Environments for the tests of saved policies."""
+"""Environments for the tests of saved policies, and policies of several agents."""
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from any_env import AnyEnv
 from gymnasium import spaces
+
+from hooktrainer.networks import (
+    AgentMLP,
+    AgentsPolicy,
+    CategoricalPolicy,
+    Policy,
+    distribution_for,
+    mlp,
+)
+
+sys.path.append(str(Path(__file__).parents[1] / "collect" / "agents"))
+
+from toy_parallel import Leaving
 
 
 def total(action: Any) -> float:
@@ -55,3 +71,17 @@ class Broken(Toy):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         raise RuntimeError("the gears are stuck")
+
+
+def pets(masked: bool = False, own: bool = False) -> AgentsPolicy:
+    """Policies of `Leaving`: cats choose one of four, the dog gives a number."""
+    torch.manual_seed(1)
+    network = AgentMLP(2, 2, 4, (8,)) if own else mlp(2, 4, (8,))
+    mask = ("cat", "action_mask") if masked else None
+    space = Leaving().action_space("dog_0")
+    return AgentsPolicy(
+        {
+            "cat": CategoricalPolicy(network, [("cat", "observation")], action_mask_key=mask),
+            "dog": Policy(mlp(2, 1, (8,)), distribution_for(space), [("dog", "observation")]),
+        }
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import gymnasium as gym
 import numpy as np
 import onnxruntime
@@ -9,7 +11,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from marks import slow_except
-from policy_envs import Toy
+from policy_envs import Leaving, Toy, pets
 from torch import nn
 
 from hooktrainer import CheckpointError, ConfigError, load_policy, play_episodes
@@ -28,6 +30,7 @@ from hooktrainer.networks import (
     mlp,
 )
 from hooktrainer.policies import PolicyModule, export_policy
+from hooktrainer.policies.contract import read_contract
 from hooktrainer.policies.exported import compare
 
 torch.set_num_threads(1)
@@ -69,6 +72,7 @@ CASES = {
     "dict": (lambda: actor(spaces.Discrete(3), PLACES), lambda: Toy(PLACES)),
     "hybrid action": (lambda: actor(HYBRID), lambda: ClipParts(Toy(action=HYBRID))),
     "tuple action": (lambda: actor(TUPLE), lambda: Toy(action=TUPLE)),
+    "several agents": (lambda: pets(masked=True), partial(Leaving, masks="info")),
     "lstm": (lambda: remembering(LSTMMemory(4, 8)), Toy),
     "transformer": (lambda: remembering(TransformerMemory(4, 8, 4)), Toy),
 }
@@ -88,7 +92,7 @@ def exported(save, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "case", slow_except(CASES, "discrete", "normalized, within bounds", "hybrid action", "lstm")
+    "case", slow_except(CASES, "discrete", "several agents", "hybrid action", "lstm")
 )
 def test_it_plays_the_same_episodes(case, exported):
     make, env = CASES[case]
@@ -117,6 +121,17 @@ def test_a_program_of_torch_is_compared_as_well(case, save, tmp_path):
     ]
     for ours, theirs in zip(program(*examples), module(*examples), strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+def test_the_contract_has_the_bounds_of_each_groups_space(exported):
+    _, file, contract = exported(pets(masked=True), partial(Leaving, masks="info"))
+    found = {one.name: (one.group, one.shape, one.low) for one in contract.inputs}
+    assert found["cat.observation"] == ("cat", (2,), -np.inf)
+    assert found["cat.action_mask"] == ("cat", (4,), None)
+    assert contract.agents == {"cat": ("cat_0", "cat_1"), "dog": ("dog_0",)}
+    acts = {one.name: (one.group, one.dtype) for one in contract.outputs}
+    assert acts == {"cat.action": ("cat", "int64"), "dog.action": ("dog", "float32")}
+    assert read_contract(file).inputs == contract.inputs
 
 
 def test_twenty_lines_of_numpy_play_it(exported):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from marks import slow_except
+from policy_envs import Leaving, pets
 from sealed import change_facts, read_facts
 from tensordict import TensorDict
 from tensordict.nn import InteractionType
@@ -25,7 +24,6 @@ from hooktrainer import (
 )
 from hooktrainer.collect.make_envs import agents_of
 from hooktrainer.networks import (
-    AgentMLP,
     AgentsPolicy,
     CategoricalPolicy,
     DiagonalGaussianPolicy,
@@ -35,25 +33,7 @@ from hooktrainer.networks import (
 )
 from hooktrainer.policies import Environment, episode_seed, evaluate_policy, evaluate_run
 
-sys.path.append(str(Path(__file__).parents[1] / "collect" / "agents"))
-
-from toy_parallel import Leaving
-
 SPREAD, TAG = "pettingzoo/mpe/simple_spread_v3", "pettingzoo/mpe/simple_tag_v3"
-
-
-def pets(masked: bool = False, own: bool = False) -> AgentsPolicy:
-    """Policies of `Leaving`: cats choose one of four, the dog gives a number."""
-    torch.manual_seed(1)
-    network = AgentMLP(2, 2, 4, (8,)) if own else mlp(2, 4, (8,))
-    mask = ("cat", "action_mask") if masked else None
-    space = Leaving().action_space("dog_0")
-    return AgentsPolicy(
-        {
-            "cat": CategoricalPolicy(network, [("cat", "observation")], action_mask_key=mask),
-            "dog": Policy(mlp(2, 1, (8,)), distribution_for(space), [("dog", "observation")]),
-        }
-    )
 
 
 def collected(env, policy, **options) -> TensorDict:
