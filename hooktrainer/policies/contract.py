@@ -20,7 +20,7 @@ from .saved import SavedPolicy
 Format = Literal["onnx", "program"]
 SCHEMA = 1
 _HEAD = """\
-# A policy of hooktrainer. Tensors are [batch, *shape], those of a group [batch, agents, *shape].
+# A policy of hooktrainer. Tensors are [batch, *shape]; the shapes of a group begin with its agents.
 # A path leads to an input in the environment's observation, and to an output in its action.
 # The first hidden states begin an episode; each step's outputs are the next step's inputs.
 """
@@ -108,16 +108,16 @@ class Contract:
     @property
     def interface(self) -> Interface:
         """What the file reads and how it acts: conversions are inside it."""
-        read = [Observation(i.keys, i.path, i.shape, i.dtype, None, i.group) for i in self.inputs]
+        read = [
+            Observation(one.keys, one.path, _own(one), one.dtype, None, one.group)
+            for one in self.inputs
+        ]
+        parts: dict[str | None, list[Part]] = {}
+        for one in self.outputs:
+            parts.setdefault(one.group, []).append(Part(one.path, _own(one), one.dtype))
         groups = [
-            Group(
-                Action(
-                    tuple(Part(o.path, o.shape, o.dtype) for o in self.outputs if o.group == name)
-                ),
-                name or "",
-                self.agents.get(name or "", ()),
-            )
-            for name in dict.fromkeys(output.group for output in self.outputs)
+            Group(Action(tuple(own)), name or "", self.agents.get(name or "", ()))
+            for name, own in parts.items()
         ]
         return Interface(tuple(read), tuple(groups))
 
@@ -132,6 +132,11 @@ class Contract:
 
         plain = json.loads(json.dumps(dataclasses.asdict(self), default=_plain))
         return _HEAD + yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, width=100)
+
+
+def _own(one: Input | Output) -> tuple[int, ...]:
+    """The shape of one agent."""
+    return one.shape[one.group is not None :]
 
 
 def read_contract(file: Path) -> Contract:

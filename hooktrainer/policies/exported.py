@@ -40,7 +40,7 @@ from .contract import (
     read_contract,
     states_of,
 )
-from .interface import Group, Interface
+from .interface import Group, Interface, Observation
 from .load import INSTALL, Run, load_policy, session
 from .loaded import LoadedPolicy
 from .play import play_episodes
@@ -224,11 +224,17 @@ def export_policy(
         not deterministic,
         {group.name: group.agents for group in policy.interface.groups if group.agents},
         tuple(
-            Input(name, one.keys, one.path, one.shape, one.dtype, one.group, **limits)
+            Input(name, one.keys, one.path, _shape(policy, one), one.dtype, one.group, **limits)
             for name, one, limits in zip(module.inputs, read, bounds, strict=False)
         ),
         tuple(
-            Output(_acted(group, part), part.path, part.shape, part.dtype, group.name or None)
+            Output(
+                _acted(group, part),
+                part.path,
+                (*[len(group.agents)] * bool(group.agents), *part.shape),
+                part.dtype,
+                group.name or None,
+            )
             for group in policy.interface.groups
             for part in group.action.parts
         ),
@@ -242,6 +248,11 @@ def export_policy(
     fs.write_atomically(path, data)
     fs.write_atomically(contract_of(path), contract.encode())
     return contract
+
+
+def _shape(policy: LoadedPolicy, one: Observation) -> tuple[int, ...]:
+    """The shape of an input, without the batch."""
+    return (*policy.interface.agent_dimension(one), *one.shape)
 
 
 def _free(file: Path, kind: Format) -> Path:

@@ -126,11 +126,14 @@ def test_a_program_of_torch_is_compared_as_well(case, save, tmp_path):
 def test_the_contract_has_the_bounds_of_each_groups_space(exported):
     _, file, contract = exported(pets(masked=True), partial(Leaving, masks="info"))
     found = {one.name: (one.group, one.shape, one.low) for one in contract.inputs}
-    assert found["cat.observation"] == ("cat", (2,), -np.inf)
-    assert found["cat.action_mask"] == ("cat", (4,), None)
+    assert found["cat.observation"] == ("cat", (2, 2), -np.inf)
+    assert found["cat.action_mask"] == ("cat", (2, 4), None)
     assert contract.agents == {"cat": ("cat_0", "cat_1"), "dog": ("dog_0",)}
-    acts = {one.name: (one.group, one.dtype) for one in contract.outputs}
-    assert acts == {"cat.action": ("cat", "int64"), "dog.action": ("dog", "float32")}
+    acts = {one.name: (one.group, one.shape, one.dtype) for one in contract.outputs}
+    assert acts == {
+        "cat.action": ("cat", (2,), "int64"),
+        "dog.action": ("dog", (1, 1), "float32"),
+    }
     assert read_contract(file).inputs == contract.inputs
 
 
