@@ -59,7 +59,7 @@ from .algorithm import WithMemory
 from .check_spaces import check_actions, check_distribution, check_observations
 from .config import JSON
 from .off_policy import FromSequences
-from .on_policy import PolicyGradient, mini_batches
+from .on_policy import PolicyGradient, mini_batches, scales_rewards
 from .task import RunTask
 
 Keys = list[NestedKey]
@@ -361,7 +361,7 @@ class AgentsOnPolicy(PolicyGradient, SeveralAgents):
                 **keys_of(name, "reward", "done", "terminated"),
                 **written,
             )
-            if self.memory is not None if self.scale_rewards is None else self.scale_rewards:
+            if scales_rewards(self):
                 hooks[f"reward_scaler_{name}"] = RewardScaler(self.gamma, group=name)
             hooks[f"value_estimator_{name}"] = ValueEstimatorHook(gae)
             policies[name], losses[name] = actor, loss

@@ -205,7 +205,7 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
         actor, critic = self._networks(task)
         loss_module = self._loss(actor, critic).to(task.device)
         hooks: dict[str, Any] = {}
-        if self.memory is not None if self.scale_rewards is None else self.scale_rewards:
+        if scales_rewards(self):
             hooks["reward_scaler"] = RewardScaler(self.gamma)
         given: dict[str, Any] = {"gamma": self.gamma, "lmbda": self.lmbda, "value_network": critic}
         check_choice("value_estimator", self.value_estimator, ("gae", "vtrace"))
@@ -218,7 +218,12 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
         return task.finish(self._wired(task, explores, loss_module, hooks), actor)
 
 
-# -- The mini-batches of an algorithm that may have a memory.
+# -- What follows from the memory of an algorithm that may have one.
+
+
+def scales_rewards(run: Any) -> bool:
+    """Whether rewards are scaled: as the run says, or else if there is a memory."""
+    return run.memory is not None if run.scale_rewards is None else run.scale_rewards
 
 
 def mini_batches(run: Any, keys: Sequence[NestedKey]) -> MiniBatches:

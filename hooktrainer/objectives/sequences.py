@@ -41,10 +41,10 @@ class ReplayLoss(Loss):
     ``"steps_to_next_obs"``, the number of steps of a transition, by `hooktrainer.MultiStepReplay`.
 
     Networks with a memory share one `MemoryTrunk`, and their targets a copy of it; those of several
-    groups of agents have one for each group. A batch
-    ``[batch]`` then holds sequences as `hooktrainer.SequenceReplay` stores them: entries ``[batch,
-    time, ...]`` and the hidden states of the first step, ``[batch, 1, ...]``. The first ``burn_in``
-    steps only update the states, without gradient. The others are transitions of features
+    groups of agents have one for each group. A batch ``[batch]`` then holds sequences as
+    `hooktrainer.SequenceReplay` stores them: entries ``[batch, time, ...]`` and the hidden states
+    of the first step, ``[batch, 1, ...]``. The first ``burn_in`` steps only update the states,
+    without gradient. The others are transitions of features
     (Kapturowski et al., 2019, Recurrent Experience Replay in Distributed Reinforcement Learning).
     The final observation of an episode or sequence is processed from the states after its last
     step. The priority of a sequence is 0.9 of its greatest plus 0.1 of its mean error, as in that

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -40,14 +39,13 @@ from .contract import (
     read_contract,
     states_of,
 )
-from .interface import Group, Interface, Observation
+from .interface import Array, Group, Interface, Observation
 from .load import INSTALL, Run, load_policy, session
 from .loaded import LoadedPolicy
 from .play import play_episodes
 from .program import Program
 from .saved import SEED, SavedPolicy
 
-Array = npt.NDArray[Any]
 RECORDED: Final = 10_000
 """Observations by which an export is compared with the policy."""
 TOLERANCE: Final = 1e-4
@@ -215,19 +213,18 @@ def export_policy(
     module = PolicyModule(policy).eval()
     data, run = _ENCODERS[kind](module, [value[:3] for value in inputs])
     difference = compare(run, inputs, results, tolerance if deterministic else None)
-    number = len(bounds)
     contract = Contract(
-        SCHEMA,
-        kind,
-        len(data),
-        hashlib.sha256(data).hexdigest(),
-        not deterministic,
-        {group.name: group.agents for group in policy.interface.groups if group.agents},
-        tuple(
+        schema=SCHEMA,
+        kind=kind,
+        size=len(data),
+        sha256=hashlib.sha256(data).hexdigest(),
+        samples=not deterministic,
+        agents={group.name: group.agents for group in policy.interface.groups if group.agents},
+        inputs=tuple(
             Input(name, one.keys, one.path, _shape(policy, one), one.dtype, one.group, **limits)
             for name, one, limits in zip(module.inputs, read, bounds, strict=False)
         ),
-        tuple(
+        outputs=tuple(
             Output(
                 _acted(group, part),
                 part.path,
@@ -238,12 +235,12 @@ def export_policy(
             for group in policy.interface.groups
             for part in group.action.parts
         ),
-        states_of(module.inputs[number:], list(policy.initial_states.values())),
-        observations,
-        difference,
-        rate,
-        _facts(policy.saved),
-        {package: metadata.version(package) for package in _PACKAGES[kind]},
+        hidden_states=states_of(module.inputs[len(read) :], [*policy.initial_states.values()]),
+        observations=observations,
+        largest_difference=difference,
+        steps_per_second=rate,
+        policy=_facts(policy.saved),
+        versions={package: metadata.version(package) for package in _PACKAGES[kind]},
     )
     fs.write_atomically(path, data)
     fs.write_atomically(contract_of(path), contract.encode())

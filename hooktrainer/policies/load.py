@@ -61,7 +61,7 @@ def load_policy(
 # -- Policies in ONNX.
 
 
-def _load_onnx(file: Path, *, deterministic: bool = True, trust: bool = False) -> LoadedPolicy:
+def _load_onnx(file: Path, *, deterministic: bool, trust: bool) -> LoadedPolicy:
     contract = read_contract(file)
     if contract.samples is deterministic:
         raise ConfigError(

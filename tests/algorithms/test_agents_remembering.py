@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
+import remembering
 import torch
 from any_agents import Recall
 from marks import slow_except
@@ -36,21 +37,7 @@ from hooktrainer.policies import PolicyRecorder
 from hooktrainer.replay import ReplayBuffer
 
 TIC_TAC_TOE = "pettingzoo/classic/tictactoe_v3"
-SMALL: dict[str, Any] = {
-    "memory_size": 8,
-    "memory_length": 5,
-    "num_cells": (8,),
-    "num_envs": 4,
-    "steps_per_batch": 20,
-    "mini_batch_size": 20,
-    "sequence_length": 10,
-    "num_epochs": 2,
-    "init_random_frames": 0,
-    "eval_episodes": 2,
-    "progress_bar": False,
-    "tuned": False,
-    "total_frames": 160,
-}
+SMALL: dict[str, Any] = {**remembering.SMALL, "tuned": False}
 REPLAYED = {
     "steps_per_batch": 9,
     "batch_size": 32,
