@@ -45,7 +45,7 @@ def is_gone(pid: int) -> bool:
     return state_of_process(pid) == "Z"
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> None:
+def wait_for(condition: Callable[[], Any], seconds: float = 180.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"

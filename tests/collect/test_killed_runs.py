@@ -52,10 +52,10 @@ def test_a_run_ended_by_a_signal_leaves_nothing_and_resumes_exactly(number, opti
     words = options.split()
     process = begin(sys.executable, killed, *words)
     try:
-        wait_for(lambda: committed_frames(killed) or process.poll() is not None, 60)
+        wait_for(lambda: committed_frames(killed) or process.poll() is not None)
         os.killpg(process.pid, number)  # as a scheduler does
         assert process.wait(30) == (-number if number == signal.SIGKILL else 128 + number)
-        wait_for(lambda: is_over(process.pid), 10)
+        wait_for(lambda: is_over(process.pid))
     finally:
         if not is_over(process.pid):
             os.killpg(process.pid, signal.SIGKILL)

@@ -263,7 +263,7 @@ def test_workers_end_with_the_collector() -> None:
     left = pids(forgotten)
     del forgotten
     gc.collect()
-    wait_for(lambda: all(map(is_gone, left)), 10)
+    wait_for(lambda: all(map(is_gone, left)))
 
 
 def test_signals_for_the_whole_group_leave_the_workers_alone() -> None:
@@ -399,7 +399,7 @@ def test_workers_end_with_the_process_that_uses_them(how: str, tmp_path: Path) -
         assert len(left) == 2, process.communicate()[1]
         if how == "SIGKILL":
             process.kill()
-        wait_for(lambda: all(map(is_gone, left)), 10)
+        wait_for(lambda: all(map(is_gone, left)))
         assert process.wait(10) == {"return": 0, "raise": 1, "SIGKILL": -9}[how]
 
 

@@ -33,7 +33,7 @@ def test_a_killed_recipe_resumes_bit_for_bit_and_has_learned(tmp_path, capsys):
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
 
     straight, killed = begin("straight"), begin("killed")
-    wait_for(lambda: committed_frames(tmp_path / "killed") > 2000, 60)
+    wait_for(lambda: committed_frames(tmp_path / "killed") > 2000)
     os.kill(killed.pid, signal.SIGKILL)
     killed.communicate()
     assert 0 < committed_frames(tmp_path / "killed") < 32_000

@@ -61,7 +61,7 @@ def sink() -> RecordingSink:
 def test_records_are_written_without_a_flush(sink):
     logger = Logger({"r": BackgroundSink(sink, linger=0.01)})
     logger.log_scalar("x", 1.0, 0)
-    wait_for(lambda: sink.flushes, 10)
+    wait_for(lambda: sink.flushes)
     assert sink.values == [1.0]
     logger.close()
 
@@ -153,7 +153,7 @@ def test_a_sink_that_recovers_is_written_to_again(sink):
     for step in range(1, 20):
         logger.log_scalar("x", float(step), step)
     sink.gate.set()
-    wait_for(lambda: not logger.sinks["r"]._is_late, 10)
+    wait_for(lambda: not logger.sinks["r"]._is_late)
     logger.log_scalar("x", 9.0, 9)
     logger.close()
     assert logger.failures == {}

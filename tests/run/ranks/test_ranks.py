@@ -306,8 +306,8 @@ def test_ranks_end_with_a_killed_torchrun(tmp_path):
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     ) as torchrun:
-        wait_for(lambda: committed(tmp_path / "run"), 60)
+        wait_for(lambda: committed(tmp_path / "run"))
         torchrun.kill()
     pids = [int((tmp_path / f"pid{rank}").read_text()) for rank in (0, 1)]
-    wait_for(lambda: all(map(is_gone, pids)), 10)
+    wait_for(lambda: all(map(is_gone, pids)))
     assert json.loads((tmp_path / "run/run.json").read_text())["status"] == "interrupted"
