@@ -169,6 +169,9 @@ class EnvConfig(AlgorithmConfig):
     """units in each hidden layer after that"""
     activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "relu"
     """activation of the hidden layers"""
+    init_policy: Annotated[Any, Word("POLICY")] = None
+    """saved policy whose weights to begin with, such as RUN@best, of the same kind and networks; in
+    Python also a module of load_policy; None: random ones"""
     normalize_observations: bool = False
     """whether the networks see observations of running mean 0 and variance 1; images are left"""
     compile: Literal["step", "all"] | None = None

@@ -21,7 +21,13 @@ from ..collect.action_format import clipped
 from ..collect.make_envs import find_spec, is_several, make_one, spaces_of
 from ..collect.worlds import is_world
 from ..errors import ConfigError
-from ..hooks import CompiledStep, Evaluate, LogEpisodes, ObservationNormalizer
+from ..hooks import (
+    CompiledStep,
+    Evaluate,
+    LogEpisodes,
+    ObservationNormalizer,
+    TargetNetUpdaterHook,
+)
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase, register_all
 from ..networks import (
@@ -35,6 +41,7 @@ from ..networks import (
     mlp,
 )
 from ..networks.network_factory import Layers
+from ..policies import copy_weights
 from ..run.run import Run
 from ..trainer import Trainer
 from .check_spaces import check_actions, check_env, check_observations, name_of
@@ -66,6 +73,11 @@ class AlgorithmTask:
     def release(self) -> None:
         """Let go of the run's directory, where the trainer cannot be built."""
         self._run.release()
+
+    def _begins(self) -> bool:
+        """Whether the run has no state of its own yet, as one that is resumed or forked has."""
+        fields = self._run.args
+        return (fields.resume is None and fields.fork is None) or not self._run.holds_state
 
     def _attached(self, trainer: Trainer, hooks: Sequence[TrainerHookBase]) -> Trainer:
         """Register the hooks of the caller; then restore the run."""
@@ -189,7 +201,23 @@ class RunTask(AlgorithmTask, ABC):
                 collector=self._plays,
                 **self._played | ({"env": made[0]} if several else {}),
             ).register(trainer)
+        if fields.init_policy is not None and self._begins():
+            self._initialize(policy, trainer)
         return self._attached(trainer, fields.hooks)
+
+    def _initialize(self, policy: nn.Module, trainer: Trainer) -> None:
+        """Begin with the weights of a saved policy, in target networks as well."""
+        init = self._fields.init_policy
+        try:
+            frames = copy_weights(policy, init)
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}: init_policy={init!s:.200}: {error}") from None
+        for norm in policy.modules():
+            if isinstance(norm, RunningNorm):
+                norm.take_up(frames)
+        for hook in trainer.registry.hooks():
+            if isinstance(hook, TargetNetUpdaterHook):
+                hook.target_params_updater.reset()
 
 
 class Task(RunTask):

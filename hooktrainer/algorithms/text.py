@@ -56,10 +56,8 @@ class TextRun(AlgorithmTask):
 
     def _load(self, init: str) -> None:
         """Load the first weights, unless a run that is resumed or forked has others."""
-        fields = self._fields
-        begins = fields.resume is None and fields.fork is None
         try:
-            if begins or not self._run.holds_state:
+            if self._begins():
                 load_model(self.model, init)
         except BaseException:
             self.release()

@@ -173,6 +173,13 @@ class RunningNorm(nn.Module):
         self.count.copy_(total)
         self.refresh()
 
+    @torch.no_grad()
+    def take_up(self, count: float) -> None:
+        """Go on from what `forward` uses, as the statistics of so many observations."""
+        self.mean.copy_(self._shift)
+        self.var.copy_(self._scale.double().pow(-2) - self.eps)
+        self.count.fill_(count)
+
     def refresh(self) -> None:
         """Update the single-precision values that `forward` uses."""
         self._shift.copy_(self.mean)

@@ -57,6 +57,10 @@ class TargetUpdater:
         }
         self._slots = list(slots.values())
 
+    def reset(self) -> None:
+        """Set every target to its network."""
+        self._move_targets(1.0)
+
     @torch.no_grad()
     def _move_targets(self, tau: float) -> None:
         """Set every target to ``tau * network + (1 - tau) * target``."""

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from .contract import Contract as Contract
     from .environment import Environment as Environment
     from .evaluation import evaluate_run as evaluate_run
-    from .exported import PolicyModule as PolicyModule
     from .exported import export_policy as export_policy
     from .load import load_policy as load_policy
     from .loaded import LoadedPolicy as LoadedPolicy
+    from .module import PolicyModule as PolicyModule
+    from .module import copy_weights as copy_weights
     from .play import Episode as Episode
     from .play import Step as Step
     from .play import episode_seed as episode_seed

@@ -83,6 +83,11 @@ class Call:
             self._arguments["device"] = "cpu"
         self._filled = {name: value for name, value in self._arguments.items() if _varies(value)}
 
+    @property
+    def operands(self) -> list[int]:
+        """The numbers of the values that it takes, in order."""
+        return [one for one in _flat(list(self._filled.values())) if isinstance(one, Value)]
+
     def arguments(self, values: Sequence[Any], batch: int, device: str = "cpu") -> dict[str, Any]:
         """Return all arguments by name; new tensors are to be made on the device."""
         arguments = self._arguments.copy()
@@ -146,8 +151,12 @@ def _item(of: Any, number: int) -> Any:
     return of[number]
 
 
+def _flat(value: Any) -> list[Any]:
+    return [one for item in value for one in _flat(item)] if isinstance(value, list) else [value]
+
+
 def _varies(value: Any) -> bool:
-    return any(map(_varies, value)) if isinstance(value, list) else isinstance(value, Value | Batch)
+    return any(isinstance(one, Value | Batch) for one in _flat(value))
 
 
 def _fill(value: Any, values: Sequence[Any], batch: int) -> Any:

@@ -21,13 +21,12 @@ from typing import Any, Final, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..base import fs
 from ..base.checks import check_count, check_positive
 from ..base.lazy import import_optional
 from ..errors import CheckpointError, ConfigError
-from .actions import Part
 from .contract import (
     SCHEMA,
     Contract,
@@ -39,9 +38,10 @@ from .contract import (
     read_contract,
     states_of,
 )
-from .interface import Array, Group, Interface, Observation
+from .interface import Array, Observation
 from .load import INSTALL, Run, load_policy, session
 from .loaded import LoadedPolicy
+from .module import PolicyModule, acted, acted_name
 from .play import play_episodes
 from .program import Program
 from .saved import SEED, SavedPolicy
@@ -50,60 +50,6 @@ RECORDED: Final = 10_000
 """Observations by which an export is compared with the policy."""
 TOLERANCE: Final = 1e-4
 """Largest difference of a number, absolute and relative; integers have to be equal."""
-
-
-class PolicyModule(nn.Module):
-    """A saved policy as a module: from the environment's observations to its actions.
-
-    It takes a tensor ``[batch, ...]`` for each of `inputs`, and returns one for each of `outputs`;
-    hidden states come last. With several agents, those of a group are ``[batch, agents, ...]``.
-
-    Args:
-        policy: What `load_policy` returned. If it samples, so does this, from torch's generator.
-
-    Attributes:
-        inputs: Names of the inputs.
-        outputs: Names of the outputs.
-    """
-
-    def __init__(self, policy: LoadedPolicy) -> None:
-        super().__init__()
-        self._interface, self._program = policy.interface, policy.program
-        for number, weight in enumerate(policy.program.weights):
-            self.register_buffer(f"weight{number}", weight)
-        states = [name.removeprefix("state.") for name in policy.initial_states]
-        self.inputs = [_name(one.group, one.key) for one in policy.interface.inputs] + states
-        self.outputs = [
-            _acted(group, part) for group in policy.interface.groups for part in group.action.parts
-        ] + [f"next.{name}" for name in states]
-
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """The actions, and the next hidden states."""
-        observed = self._interface.inputs
-        seen = [
-            value if one.start is None else value - torch.as_tensor(one.start)
-            for one, value in zip(observed, inputs, strict=False)
-        ]
-        values = [*seen, *inputs[len(seen) :], *self.buffers()]
-        return tuple(acted(self._interface, self._program.compute(values, inputs[0].shape[0])))
-
-
-def acted(interface: Interface, results: Sequence[Tensor]) -> list[Tensor]:
-    """A program's results as the environment's actions and hidden states."""
-    actions = [
-        action
-        for group, result in zip(interface.groups, results, strict=False)
-        for action in group.action.tensors(result)
-    ]
-    return [*actions, *results[len(interface.groups) :]]
-
-
-def _name(*parts: str | None) -> str:
-    return ".".join(filter(None, parts))
-
-
-def _acted(group: Group, part: Part) -> str:
-    return _name(group.name, "action", *map(str, part.path))
 
 
 # -- What a policy observed and did, to compare with.
@@ -226,7 +172,7 @@ def export_policy(
         ),
         outputs=tuple(
             Output(
-                _acted(group, part),
+                acted_name(group, part),
                 part.path,
                 (*[len(group.agents)] * bool(group.agents), *part.shape),
                 part.dtype,

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, overload
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from ..errors import ConfigError, DamagedCheckpointError
 from .contract import Contract, read_contract
 from .interface import Array, Interface
 from .loaded import LoadedPolicy
+from .module import PolicyModule
 from .saved import SavedPolicy, find_policy
 
 INSTALL: Final = "hooktrainer[onnx]"
@@ -24,13 +25,39 @@ Run: TypeAlias = Callable[[Sequence[Array]], list[Array]]
 """From arrays of the inputs to those of the outputs."""
 
 
+Spec: TypeAlias = SavedPolicy | str | os.PathLike[str]
+
+
+@overload
 def load_policy(
-    saved: SavedPolicy | str | os.PathLike[str],
+    saved: Spec,
+    *,
+    deterministic: bool = ...,
+    seed: int | None = ...,
+    trust: bool = ...,
+    as_module: Literal[False] = ...,
+) -> LoadedPolicy: ...
+
+
+@overload
+def load_policy(
+    saved: Spec,
+    *,
+    deterministic: bool = ...,
+    seed: int | None = ...,
+    trust: bool = ...,
+    as_module: Literal[True],
+) -> PolicyModule: ...
+
+
+def load_policy(
+    saved: Spec,
     *,
     deterministic: bool = True,
     seed: int | None = None,
     trust: bool = False,
-) -> LoadedPolicy:
+    as_module: bool = False,
+) -> LoadedPolicy | PolicyModule:
     """Load a saved policy, without the code that trained it.
 
     Args:
@@ -39,9 +66,12 @@ def load_policy(
         deterministic: Whether it takes the best action; otherwise it samples, as in training.
         seed: Seed of the samples; random by default.
         trust: Whether its environment may be made by code that it names: a script, a module.
+        as_module: Whether to return it as an `nn.Module` instead, with its trained parameters: to
+            be trained further, to be imitated, or to begin another run with (``init_policy``).
 
     Raises:
-        ConfigError: If it has to sample, but its sampling was not saved.
+        ConfigError: If it has to sample, but its sampling was not saved; or if a policy in ONNX
+            is to be a module.
         CheckpointError: If it does not exist, calls a forbidden operator, or would need too much
             memory; nothing in it is executed.
         DamagedCheckpointError: If its files have changed.
@@ -53,9 +83,14 @@ def load_policy(
     """
     if not isinstance(saved, SavedPolicy):
         if (file := Path(saved)).suffix == ".onnx":
+            if as_module:
+                raise ConfigError(
+                    f"{file} cannot be a module: give the policy that it was exported from."
+                )
             return _load_onnx(file, deterministic=deterministic, trust=trust)
         saved = find_policy(saved)
-    return LoadedPolicy(saved, deterministic=deterministic, seed=seed, trust=trust)
+    policy = LoadedPolicy(saved, deterministic=deterministic, seed=seed, trust=trust)
+    return PolicyModule(policy) if as_module else policy
 
 
 # -- Policies in ONNX.

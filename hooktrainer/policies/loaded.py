@@ -29,6 +29,7 @@ class LoadedPolicy:
         deterministic: Whether it takes the best action.
         program: What it computes.
         initial_states: Hidden states at the start of an episode, by name, without a batch.
+        trained: Names of the program's weights that were trained; the others are constants.
     """
 
     _rng: Tensor  # the state of the generator of its samples
@@ -57,6 +58,7 @@ class LoadedPolicy:
                 )
             self.program = Program(description, content.weights, random=not deterministic)
             self.initial_states = self._states_of(description["inputs"], content.state)
+            self.trained = frozenset(content.program["parameters"])
         except (CheckpointError, ConfigError) as error:
             raise type(error)(f"{saved.path}: {printable(error)}") from None
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:

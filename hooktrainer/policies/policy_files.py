@@ -28,7 +28,7 @@ POLICY: Final = "policy.safetensors"
 LATEST: Final = "latest"
 DIRECTORY: Final = "policies"
 SEAL: Final = "policy"
-SCHEMA: Final = 6
+SCHEMA: Final = 7
 
 MOST_FACTS: Final = 1 << 24
 """Largest size of ``policy.json`` and of the program, in bytes."""
@@ -39,7 +39,12 @@ MOST_POLICY: Final = 1 << 32
 
 @dataclass(frozen=True)
 class PolicyContent:
-    """The program's description, its tensors, and the initial hidden states without a batch."""
+    """What ``policy.safetensors`` holds.
+
+    `program` has the program that takes the best action, under ``sampling`` the one that samples,
+    or why there is none, and under ``parameters`` the names of the weights that were trained;
+    `state` has the initial hidden states without a batch.
+    """
 
     program: dict[str, Any]
     weights: Mapping[str, torch.Tensor]

@@ -22,6 +22,18 @@ MOST_BYTES: Final = 1 << 30
 """Memory for one observation, in addition to four times that of the weights."""
 MOST_DIMS: Final = 16
 """Largest number of dimensions of a tensor."""
+_CHOICES: Final = ("argmax", "gt", "ge")
+_MOVES: Final = (
+    "_to_copy",
+    "alias",
+    "cat",
+    "clone",
+    "expand",
+    "permute",
+    "squeeze",
+    "unsqueeze",
+    "view",
+)
 _OVERHEAD = 1 << 10  # bytes of a tensor without content, at least
 
 
@@ -41,13 +53,14 @@ class Program:
         random: Whether it may draw random numbers, from torch's global generator.
 
     Attributes:
-        weights: The weights, in order.
+        names: The weights' names.
+        weights: The weights, in this order.
     """
 
     def __init__(
         self, description: Mapping[str, Any], weights: Mapping[str, Tensor], *, random: bool = False
     ) -> None:
-        self.weights = list(weights.values())
+        self.names, self.weights = list(weights), list(weights.values())
         self._calls: list[Call] = []
         index: dict[str, int] = {}  # of each value: inputs, weights, then results
 
@@ -90,6 +103,25 @@ class Program:
         for call in self._calls:
             values.append(call.run(call.arguments(values, batch)))
         return [values[index] for index in self._outputs]
+
+    def scores(self, values: list[Any], batch: Any, outputs: int) -> list[Tensor]:
+        """Compute, as `compute`, what the first ``outputs`` results are chosen by."""
+        self.compute(values, batch)
+        return [values[one] for index in self._outputs[:outputs] for one in self._scores_of(index)]
+
+    def _scores_of(self, index: int) -> list[int]:
+        """The values that a value is chosen by, through operators that only move numbers."""
+        number = index - self._inputs - len(self.weights)
+        if number < 0:
+            return [index]
+        call = self._calls[number]
+        name, operands = call.target.split(".")[1], call.operands
+        if name in _CHOICES:
+            return operands[:1]
+        if name not in _MOVES:
+            return [index]
+        found = [one for operand in operands for one in self._scores_of(operand)]
+        return [index] if found == operands else found
 
     @torch.no_grad()
     def check(self, *inputs: Tensor) -> list[Tensor]:

@@ -89,7 +89,8 @@ class PolicyRecorder:
             self._policy, list(seen.observations), seen.examples, actions, former=self._traced
         )
         state = {name: value.contiguous().clone() for name, value in traced.state.items()}
-        program = {**traced.program, "sampling": traced.sampling}
+        trained = [n for n, _ in self._policy.named_parameters("policy") if n in traced.weights]
+        program = {**traced.program, "sampling": traced.sampling, "parameters": trained}
         content = PolicyContent(program, current_weights(self._policy, traced), state)
         interface = Interface(tuple(seen.observations[key] for key in traced.reads), seen.groups)
         try:
