@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from ..base.child_program import ChildProgram
 from ..base.endings import ENDED, GRACE
-from ..base.words import listed, ranges
+from ..base.words import listed, printable, ranges
 from ..errors import ConfigError
 from ..run.seeds import OWN, words_of_seeds
 from ..show import RunSummary, Study, group_runs, summarize
@@ -82,6 +82,7 @@ def report(
         json: print JSON: by task the groups, with their estimates, and the comparisons
     """
     from ..show import analyze, read_study, report_page
+    from ..show.report.grouping import branches
     from ..statistics import REFERENCES
 
     if html is not None:
@@ -126,8 +127,11 @@ def report(
         left_out = [{"run": path, "reason": why} for path, why in study.left_out]
         found = {"metric": metric, "minimize": minimize, "score": score, "confidence": 0.95}
         output.print_json({**found, "tasks": sections, "decision": decision, "left_out": left_out})
+    tree = branches(runs)
     for section in () if json else sections:
         print_section(section, score, metric)
+    for line in () if json else tree:
+        output.line(printable(line))
     missing = [task.task for task in study.tasks if task.task not in references]
     if len(study.tasks) > 1 and missing:
         output.note(
@@ -135,7 +139,7 @@ def report(
             "--reference FILE."
         )
     if html is not None:
-        output.write_page(html, report_page(study, sections, score))
+        output.write_page(html, report_page(study, sections, score, tree))
     return 0
 
 

@@ -113,13 +113,18 @@ def command_again(run: Path, words: Sequence[str], *, trust: bool) -> tuple[list
     return command, directory
 
 
-def place_of(run: Path) -> list[str]:
-    """Return the options that make the command of a run use the same directory."""
-    held = RunDir(run)
-    if held.read_config().get("seeds") == OWN:  # begun with other seeds by one command
-        seed = held.read().get("seed")
-        return ["--seeds", f"{seed}-{seed}", "--run-dir", str(run.absolute().parent)]
-    return ["--run-dir", str(run.absolute())]
+def is_one_of_many(run: Path) -> bool:
+    """Whether a run was begun with other seeds by one command, which names its directory."""
+    return bool(RunDir(run).read_config().get("seeds") == OWN)
+
+
+def place_of(run: Path, place: Path | None = None) -> list[str]:
+    """Return the options that make the command of a run use its directory, or a copy's."""
+    place = (place or run).absolute()
+    if is_one_of_many(run):
+        seed = RunDir(run).read().get("seed")
+        return ["--seeds", f"{seed}-{seed}", "--run-dir", str(place.parent)]
+    return ["--run-dir", str(place)]
 
 
 def _option(word: str) -> str:

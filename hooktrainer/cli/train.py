@@ -77,7 +77,14 @@ def train_algorithm(name: str, options: Sequence[str]) -> None:
 
 
 def separate_arguments(words: list[str]) -> list[str]:
-    """Put ``--`` before NAME, or its --config, so that the options are left to the recipe."""
+    """Put ``--`` before NAME, or its --config, so that the options are left to the recipe.
+
+    Of ``branch`` it is put after the checkpoint.
+    """
+    if words[:1] == ["branch"] and "--" not in words:
+        place = 1 + (words[1:2] == ["--trust"])
+        if words[place:] and not words[place].startswith("-"):
+            return [*words[: place + 1], "--", *words[place + 1 :]]
     if words[:1] != ["train"] or len(words) < 2:
         return words
     options = words[: words.index("--")] if "--" in words else words

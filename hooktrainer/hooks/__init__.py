@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .schedule import Schedule as Schedule
     from .self_play import SelfPlay as SelfPlay
     from .self_play import against_random as against_random
+    from .stop_when import StopWhen as StopWhen
     from .symmetry_augmentation import SymmetryAugmentation as SymmetryAugmentation
     from .target_net_updater import TargetNetUpdaterHook as TargetNetUpdaterHook
     from .trust_region import TrustRegion as TrustRegion

@@ -121,10 +121,7 @@ class Metrics:
         for key, value in losses.items():
             series = self._losses.get(key)
             if series is None:
-                if not isinstance(key, str):
-                    raise TypeError(f"loss key {key!r} is not a string.")
-                name = f"loss/{key[5:]}" if key.startswith("loss_") else f"train/{key}"
-                name = as_name("loss/loss" if key == "loss" else name)
+                name = metric_of_loss(key)
                 series = self._losses[key] = self._series.setdefault(name, _Series())
             if value.ndim:
                 value = value.float().mean()
@@ -186,6 +183,14 @@ class Metrics:
         self._losses = {}
         self.reported = dict(state_dict["reported"])
         self.pbar_names = dict.fromkeys(state_dict["pbar_names"])
+
+
+def metric_of_loss(key: Any) -> str:
+    """The metric of an entry of the losses: ``loss/<x>`` of ``loss_<x>``, else ``train/<key>``."""
+    if not isinstance(key, str):
+        raise TypeError(f"loss key {key!r} is not a string.")
+    name = f"loss/{key[5:]}" if key.startswith("loss_") else f"train/{key}"
+    return as_name("loss/loss" if key == "loss" else name)
 
 
 @dataclass(eq=False, slots=True)

@@ -242,6 +242,10 @@ class RunConfig:
     """frames after which the run ends"""
     total_minutes: FreeOnResume[Annotated[float, Range(check_positive)] | None] = None
     """minutes of training, those before a resume included, after which the run ends; None: none"""
+    stop_when: Means[str | None] = None
+    """condition at which the run stops, such as 'not finite(loss)'; None: none"""
+    debug: Means[Annotated[bool, Needs("stop_when")]] = False
+    """with stop_when, say after which hook a parameter is not finite, and open a debugger"""
     seed: FreeAmongSeeds[Seed] = 0
     """seed of the networks, the environments and the exploration"""
 

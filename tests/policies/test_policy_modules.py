@@ -71,7 +71,7 @@ def test_every_choice_has_its_scores(loaded):
     columns, bits = loaded(actor(TUPLE), CASES["tuple action"][1]).scores(torch.randn(5, 4))
     assert columns.shape == (5, 2, 3)
     assert (columns[:, 1, 2] == torch.finfo(torch.float32).min).all()  # the second has only two
-    assert ((0 < bits) & (bits < 1)).all()
+    assert ((bits > 0) & (bits < 1)).all()
 
 
 def test_its_weights_are_those_of_the_network(loaded):

@@ -115,6 +115,33 @@ def lineage(run: RunSummary, runs: Sequence[RunSummary]) -> str:
     return f"{next(parent, recorded)}@{run.forked_from['frames']}"
 
 
+def branches(runs: Sequence[RunSummary]) -> list[str]:
+    """Draw the runs that branched off others, and these, as a tree: a line each.
+
+    A branch has the frames at which it branched off, and the options in which it differs. Empty if
+    no run has a parent among the runs.
+    """
+    known = {run.id: run for run in runs if run.id is not None}
+    children: dict[str | None, list[RunSummary]] = {}
+    for run in sorted(runs, key=lambda run: (_branch(run)[1] or 0, str(run.path))):
+        parent = _branch(run)[0]
+        children.setdefault(parent if parent in known else None, []).append(run)
+
+    def draw(run: RunSummary, indent: str) -> list[str]:
+        below, lines = children.get(run.id, []) if run.id is not None else [], []
+        for child in below:
+            own, given = configuration(child), configuration(run)
+            changed = [f"{n} {short(v)}" for n, v in own.items() if given.get(n) != v]
+            last = child is below[-1]
+            words = [f"{child.forked_from['frames']:,}" if child.forked_from else "", *changed]
+            lines.append(f"{indent}{'└' if last else '├'} at {', '.join(words)}: {child.path}")
+            lines += draw(child, indent + ("  " if last else "│ "))
+        return lines
+
+    trees = [(run, draw(run, "")) for run in children.get(None, [])]
+    return [line for run, lines in trees if lines for line in (str(run.path), *lines)]
+
+
 def _branch(run: RunSummary) -> tuple[Any, ...]:
     parent = run.forked_from or {}
     return parent.get("run_id"), parent.get("frames")

@@ -18,8 +18,10 @@ from .study import Study, TaskStudy
 _POINTS = 60
 
 
-def report_page(study: Study, sections: Sequence[Section], score: str) -> str:
-    """Return the report as HTML; ``score`` is a name of `SCORES`."""
+def report_page(
+    study: Study, sections: Sequence[Section], score: str, branches: Sequence[str] = ()
+) -> str:
+    """Return the report as HTML; ``score`` is a name of `SCORES`, ``branches`` a tree of runs."""
     title = f"Report: {listed([task.task or 'runs' for task in study.tasks], most=3)}"
     less = " (less is better)" if study.minimize else ""
     body = [
@@ -31,6 +33,8 @@ def report_page(study: Study, sections: Sequence[Section], score: str) -> str:
     by_task = {task.task: task for task in study.tasks}
     for section in sections:
         body += _section(section, by_task.get(section.task), study.metric)
+    if branches:
+        body += ["<h2>Branches</h2>", f"<pre>{escape(chr(10).join(branches))}</pre>"]
     if reasons := study.reasons():
         body += ["<h2>Left out</h2>", table(["why", "runs"], list(reasons.items()))]
     return document(title, body)

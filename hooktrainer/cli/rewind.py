@@ -1,0 +1,246 @@
+"""`hooktrainer rewind`, `bisect` and `branch`: replays of a run from its checkpoints."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from ..base.child_program import ChildProgram, run_program
+from ..base.words import listed, printable
+from ..errors import CheckpointError, ConfigError, TakenError
+from ..store import list_checkpoints
+from ..store.run_dir import RunDir
+from . import output, scripts
+from .arguments import Directory, Flag, OptionalCount, RunPath, SavedSpec, ScriptArgs, shown_as
+
+if TYPE_CHECKING:
+    from ..hooks.stop_when import Condition
+    from ..store import Checkpoint
+
+_LEFT_OUT = ("trace.json", "profile", "exception.pt")
+Where = Annotated[str, shown_as("CONDITION")]
+
+
+def rewind(
+    checkpoint: SavedSpec,
+    args: ScriptArgs = (),
+    /,
+    *,
+    to: OptionalCount = None,
+    into: Directory = None,
+    trust: Flag = False,
+) -> Callable[[], None]:
+    """Replay a run from one of its checkpoints, in a copy, bit for bit.
+
+    Stops after any optimizer step, with the state of that step in the copy's last checkpoint. What
+    only watches may be added: --trace N, --profile N, a debugger (--stop-when CONDITION --debug).
+    To go back in the run itself: hooktrainer ckpt rollback, then hooktrainer resume.
+
+    Example: hooktrainer rewind runs/a@51200 --to 1234 -- --trace 10
+
+    Args:
+        checkpoint: RUN@FRAMES or RUN@best; with --to, also RUN, for the last checkpoint before
+        args: after --, further arguments of the script; they come last
+        to: the optimizer step after which it stops; by default it goes on to the end of the run
+        into: directory of the copy; by default next to the run, named by the frames
+        trust: run the command although the run was begun by another user, or on another machine
+    """
+    run, target = _target(checkpoint, to)
+    scripts.refuse_run_options(args)
+    copy = into or _beside(run, f"-from-{target.frames if target else 0}")
+    _copy(run, target, copy)
+    words = [] if to is None else ["--stop-when", f"optim_steps > {to}"]
+    return _program(run, _words(run, target, copy, [*words, *args]), trust)
+
+
+def branch(
+    checkpoint: SavedSpec, args: ScriptArgs = (), /, *, trust: Flag = False
+) -> Callable[[], None]:
+    """Begin a new run from a checkpoint of another, with options changed, named by them.
+
+    hooktrainer report shows where runs branched off. --run-dir DIR gives the new one another name.
+
+    Example: hooktrainer branch runs/a@51200 --lr 1e-4   # runs/a-51200-lr-1e-4
+
+    Args:
+        checkpoint: RUN@FRAMES, RUN@best, RUN (its latest), or the path of a checkpoint
+        args: the options that differ
+        trust: run the command although the run was begun by another user, or on another machine
+    """
+    run, target = _target(checkpoint, None)
+    assert target is not None
+    if scripts.value_of(args, "--resume") or scripts.value_of(args, "--fork"):
+        raise ConfigError("leave out --resume and --fork: this command passes --fork.")
+    words = ["--fork", str(target.path.absolute()), *args]
+    if (given := scripts.value_of(args, "--run-dir")) is not None:
+        place = Path(given).absolute()
+    else:
+        changed = re.sub(r"[^\w.]+", "-", " ".join(args)).strip("-")[:80]
+        place = _beside(run, f"-{target.frames}-{changed or 'again'}")
+        if RunDir(place).holds_run:
+            raise TakenError(f"{place} is there already: name the new run with --run-dir.")
+    if scripts.is_one_of_many(run):
+        words = ["--seeds", "None", "--seed", str(RunDir(run).read().get("seed")), *words]
+    return _program(run, [*words, "--run-dir", str(place)], trust)
+
+
+def bisect(
+    run: RunPath,
+    /,
+    *,
+    where: Where,
+    keep: Directory = None,
+    trust: Flag = False,
+    json: Flag = False,
+) -> int:
+    """Find the first optimizer step at which a condition holds, by a replay.
+
+    The metrics in the checkpoints tell between which two it began to hold, for good; that stretch
+    is replayed once, to the step. Says what the numbers were, which parameter and which entry of
+    the batch are not finite, and the hook that ran before. A condition compares metrics with
+    numbers, such as 'train/return < 100', or asks 'not finite(loss)'; it is joined by & and |.
+
+    The exit code is 0 if the step was found, 1 if the condition never held.
+
+    Example: hooktrainer bisect runs/a --where "not finite(loss) | train/return < 100"
+
+    Args:
+        run: directory of the run
+        where: the condition
+        keep: keep the replay in this directory: its last checkpoint is of the step before
+        trust: run the command although the run was begun by another user, or on another machine
+        json: print JSON: the step, the frames, and what was found
+    """
+    from ..hooks.stop_when import Condition
+
+    condition = Condition(where)
+    output.open_run(run)
+    checkpoints = list_checkpoints(RunDir(run).checkpoints).checkpoints
+    good, until = _last_good(condition, checkpoints)
+    if until is None and not _may_follow(run, checkpoints):
+        known = sorted({name for one in checkpoints for name in one.metrics})
+        output.line(
+            f"{where} does not hold at the last checkpoint of {run}; its metrics are "
+            f"{listed(known, most=30) or 'none'}."
+        )
+        return 1
+    begins = f"{good.frames:,} frames" if good else "the start"
+    ends = f"{until.frames:,} frames" if until else "its end"
+    output.note(f"replaying {run} from {begins} to {ends}")
+    place = keep or Path(tempfile.mkdtemp(prefix="hooktrainer-bisect-"))
+    try:
+        copy = place / run.absolute().name
+        _copy(run, good, copy)
+        words = ["--stop-when", where, "--debug", "--no-progress-bar"]
+        command, directory = scripts.command_again(run, _words(run, good, copy, words), trust=trust)
+        log = place / "replay.log"
+        with log.open("wb") as printed:
+            child = ChildProgram(command[1:], directory, printed, printed)
+            try:
+                child.wait()
+            finally:
+                child.kill()
+        state = RunDir(copy).read(strict=False)
+        reason = str(state.get("reason") or "")
+        found = reason.startswith(f"{where} holds")
+        if json:
+            steps, frames = state.get("optim_steps"), state.get("frames")
+            output.print_json(
+                {"found": found, "optim_steps": steps, "frames": frames, "reason": reason}
+            )
+        elif found:
+            output.line(printable(reason))
+        else:
+            lines = log.read_text(errors="replace").rstrip().splitlines()[-3:]
+            output.line(f"{where} did not hold in the replay: {reason or ' '.join(lines)}")
+    finally:
+        if keep is None:
+            shutil.rmtree(place, ignore_errors=True)
+    return 0 if found else 1
+
+
+def _last_good(
+    condition: Condition, checkpoints: Sequence[Checkpoint]
+) -> tuple[Checkpoint | None, Checkpoint | None]:
+    """The last checkpoint at which the condition does not hold, and the one after it."""
+    following = None
+    for one in reversed(checkpoints):
+        counts = {"frames": one.frames, "optim_steps": one.manifest.optim_steps}
+        if not condition({**one.metrics, **counts}):
+            return one, following
+        following = one
+    return None, following
+
+
+def _may_follow(run: Path, checkpoints: Sequence[Checkpoint]) -> bool:
+    """Whether the run went on after its last checkpoint, as one that failed."""
+    state = RunDir(run).read(strict=False)
+    last = checkpoints[-1].frames if checkpoints else -1
+    return state.get("status") == "failed" or int(state.get("frames") or 0) > last
+
+
+# -- The copy, and the command of a run.
+
+
+def _target(spec: str, to: int | None) -> tuple[Path, Checkpoint | None]:
+    """The run of a specification, and the checkpoint that it names; None for the run's start."""
+    from ..store.lookup import run_of
+
+    if to is not None and Path(spec).is_dir() and RunDir(spec).holds_run:
+        run = Path(spec)
+        found = list_checkpoints(RunDir(run).checkpoints).checkpoints
+        return run, next((c for c in reversed(found) if c.manifest.optim_steps <= to), None)
+    target = output.open_checkpoint(spec)
+    owner = run_of(target.path)
+    if owner is None or not RunDir(owner).holds_run:
+        raise CheckpointError(f"{target.path} is in no run: give RUN@FRAMES.")
+    if to is not None and to < target.manifest.optim_steps:
+        raise ConfigError(
+            f"--to {to}: {spec} is of optimizer step {target.manifest.optim_steps:,}. Give RUN "
+            "alone, for the last checkpoint before it."
+        )
+    return owner, target
+
+
+def _beside(run: Path, suffix: str) -> Path:
+    """A directory next to a run, or to that of all seeds, whose names a seed's run keeps."""
+    run = run.absolute()
+    if scripts.is_one_of_many(run):
+        return run.parent.with_name(run.parent.name + suffix) / run.name
+    return run.with_name(run.name + suffix)
+
+
+def _copy(run: Path, target: Checkpoint | None, copy: Path) -> None:
+    """Copy a run as it was at a checkpoint; nothing for its start."""
+    if copy.exists() and any(copy.iterdir()):
+        raise TakenError(f"{copy} is there already: delete it, or choose another directory.")
+    if target is None:
+        return
+    checkpoints = RunDir(run).checkpoints.name
+
+    def left_out(directory: str, names: list[str]) -> list[str]:
+        if Path(directory) == run:
+            return [*_LEFT_OUT, checkpoints]
+        return []
+
+    shutil.copytree(run, copy, ignore=left_out, dirs_exist_ok=True)
+    shutil.copytree(target.path, copy / checkpoints / target.path.name)
+
+
+def _words(run: Path, target: Checkpoint | None, copy: Path, args: Sequence[str]) -> list[str]:
+    resumes = ["--resume", "latest"] if target else []
+    return [*scripts.place_of(run, copy), *resumes, *args]
+
+
+def _program(run: Path, words: Sequence[str], trust: bool) -> Callable[[], None]:
+    command, directory = scripts.command_again(run, words, trust=trust)
+    output.note(shlex.join(command))
+    os.chdir(directory)
+    return partial(run_program, command[1:])

@@ -1,0 +1,295 @@
+"""`StopWhen`: stops a run before the first optimizer step at which a condition holds."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Final
+
+import torch
+from tensordict import TensorDictBase, is_tensor_collection
+
+from ..errors import ConfigError, SkipOptimStep
+from ..loop.hook import FIRST, LAST, TrainerHookBase
+from ..loop.hook_points import HOOK_POINTS
+from ..loop.loop import Loop
+from ..loop.metrics import metric_of_loss
+from ..loop.timing import Trace
+
+Values = Mapping[str, float]
+Test = Callable[[Values], bool]
+
+
+@dataclass(eq=False, repr=False)
+class StopWhen(TrainerHookBase):
+    """Stops before the first optimizer step at which a condition holds, or at the end of a batch.
+
+    That step, and the others of its batch, are left out, so that the last checkpoint holds the
+    parameters as they were before. The reason, in ``run.json``, names the step, the numbers, what
+    is not finite, and the hook that ran before.
+
+    Args:
+        condition: As for `Condition`. It sees all metrics by name, the losses of the current step,
+            ``frames``, ``optim_steps`` (those made, and the current one), and ``batches``.
+        debug: Whether to look after every hook for a parameter that is not finite, and to open
+            Python's debugger where the condition holds, if there is a terminal.
+
+    Raises:
+        ConfigError: If the condition cannot be read.
+    """
+
+    at = (
+        ("process_optim_batch", "_see", LAST),
+        ("optimizer", "_before_step", FIRST),
+        ("post_steps_log", "__call__", LAST),
+    )
+    trains = False
+    is_saved = False
+
+    condition: str
+    _: KW_ONLY
+    debug: bool = False
+
+    def __post_init__(self) -> None:
+        self._condition = Condition(self.condition)
+        self._held = False
+        self._unseen = set(self._condition.names)
+        self._batch: TensorDictBase | None = None
+        self._watch: _Watch | None = None
+
+    def on_train_start(self, trainer: Loop) -> None:
+        """Begin to look for parameters that are not finite, to debug."""
+        if self.debug and trainer.timing.trace is None:
+            self._watch = trainer.timing.trace = _Watch(trainer)
+
+    def __call__(self, batch: TensorDictBase) -> None:
+        """Check the condition at the end of a batch."""
+        self._batch = batch
+        if not self._held and self._holds({}):
+            self._stop({}, "post_steps_log", f"after optimizer step {self._step:,}")
+        self._batch = None
+
+    def _see(self, batch: TensorDictBase) -> None:
+        self._batch = batch
+
+    def _before_step(self, losses: TensorDictBase, *_: Any) -> None:
+        if not self._held:
+            found = {metric_of_loss(key): float(v.float().mean()) for key, v in losses.items()}
+            if not self._holds(found):
+                return
+            self._stop(found, "optimizer", f"at optimizer step {self._step:,}")
+        raise SkipOptimStep  # with the other steps of this batch
+
+    @property
+    def _step(self) -> int:
+        return self.trainer.progress.optim_steps
+
+    def _values(self, losses: Values) -> Values:
+        progress = self.trainer.progress
+        counts = {name: getattr(progress, name) for name in ("frames", "optim_steps", "batches")}
+        found = {**self.trainer.metrics.all_latest(), **counts, **losses}
+        return {name: value for name, value in found.items() if self._condition.reads(name)}
+
+    def _holds(self, losses: Values) -> bool:
+        values = self._values(losses)
+        if self._unseen:
+            self._unseen -= {name for name in self._unseen if any(_named(name, values))}
+        return self._condition(values)
+
+    def _stop(self, losses: Values, point: str, when: str) -> None:
+        self._held = True
+        frames, unit = self.trainer.progress.frames, self.trainer.source.unit
+        numbers = ", ".join(f"{name} = {v:.6g}" for name, v in self._values(losses).items())
+        spoilt = [f"{key!r} of the batch" for key in _not_finite(self._batch)]
+        spoilt += [f"parameter {name}" for name in _spoilt_parameters(self.trainer)][:1]
+        parts = [f"{self.condition} holds {when}, after {frames:,} {unit}: {numbers}"]
+        if spoilt:
+            parts.append(f"not finite: {', '.join(spoilt)}")
+        if self._watch is not None and self._watch.found:
+            parts.append(f"a parameter was not finite first after {self._watch.found}")
+        parts.append(f"the hook before: {self._hook_before(point)}")
+        reason = "; ".join(parts)
+        self.trainer.request_stop(reason)
+        if self.debug and sys.stdin is not None and sys.stdin.isatty():
+            trainer, batch = self.trainer, self._batch  # noqa: F841 - to look at
+            print(reason)
+            breakpoint()
+
+    def _hook_before(self, point: str) -> str:
+        points = [str(one) for one in HOOK_POINTS]
+        for name in reversed(points[: points.index(point) + 1]):
+            entries = self.trainer.registry.points[name].entries
+            others = [entry for entry in entries if entry.owner is not self]
+            if name == point == "optimizer":
+                continue  # this one is first there
+            if others:
+                return f"{others[-1].name} at {name}"
+        return "none"
+
+    def on_train_end(self, trainer: Loop) -> None:
+        """Tell which names were never logged."""
+        if self._unseen and not self._held:
+            there = ", ".join(trainer.metrics.all_latest())
+            print(
+                f"stop_when={self.condition!r}: {sorted(self._unseen)[0]!r} was never logged; "
+                f"there were {there or 'no metrics'}."
+            )
+
+    def close(self) -> None:
+        """End looking at parameters."""
+        if self._watch is not None and self.trainer.timing.trace is self._watch:
+            self.trainer.timing.trace = None
+
+
+class _Watch(Trace):
+    """A trace that only notes after which hook or phase a parameter was not finite first."""
+
+    def __init__(self, trainer: Loop) -> None:
+        super().__init__()
+        self._trainer = trainer
+        self.found = ""
+
+    def add(self, name: str, start: float, end: float) -> None:
+        """Look at the parameters."""
+        if not self.found and (spoilt := next(_spoilt_parameters(self._trainer), None)):
+            self.found = (
+                f"{name} of optimizer step {self._trainer.progress.optim_steps:,} ({spoilt})"
+            )
+
+
+def _spoilt_parameters(trainer: Loop) -> Iterator[str]:
+    loss = trainer.loss_module
+    for name, parameter in loss.named_parameters() if isinstance(loss, torch.nn.Module) else ():
+        if not parameter.isfinite().all():
+            yield name
+
+
+def _not_finite(batch: TensorDictBase | None) -> list[str]:
+    if not is_tensor_collection(batch):
+        return []
+    leaves = batch.items(include_nested=True, leaves_only=True)
+    return [
+        key if isinstance(key, str) else "/".join(key)
+        for key, value in leaves
+        if value.is_floating_point() and not value.isfinite().all()
+    ]
+
+
+# -- Conditions.
+
+_COMPARE: Final = {
+    **{"<": operator.lt, "<=": operator.le, ">": operator.gt},
+    **{">=": operator.ge, "==": operator.eq, "!=": operator.ne},
+}
+_TOKEN: Final = re.compile(
+    r"\s*(?:(?P<number>[-+]?(?:inf\b|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?))"
+    r"|(?P<name>[A-Za-z_][\w./]*)|(?P<sign><=|>=|==|!=|[<>&|()]))"
+)
+
+
+class Condition:
+    """A condition on numbers by name, such as ``not finite(loss) | train/return < 9``.
+
+    It consists of comparisons of a name with a number and of ``finite(NAME)``, joined by ``not``,
+    ``&`` (or ``and``), ``|`` (or ``or``) and parentheses. A name also stands for all that begin
+    with it, as ``loss`` for ``loss/objective`` and ``loss/critic``: a comparison holds if it does
+    for any of them, ``finite`` if it does for all. Without a value, no comparison holds.
+
+    Args:
+        text: The condition.
+
+    Attributes:
+        names: The names in it.
+
+    Raises:
+        ConfigError: If it cannot be read; names the place.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.names: list[str] = []
+        self._tokens = list(self._read())
+        self._test = self._any()
+        if self._tokens:
+            raise self._error(f"{self._tokens[0][1]!r} is left over")
+
+    def __call__(self, values: Values) -> bool:
+        """Whether it holds for these numbers."""
+        return self._test(values)
+
+    def reads(self, name: str) -> bool:
+        """Whether it depends on the number of this name."""
+        return any(_is_of(name, one) for one in self.names)
+
+    def _read(self) -> Iterator[tuple[str, str]]:
+        place, text = 0, self._text.rstrip()
+        while place < len(text):
+            if (found := _TOKEN.match(text, place)) is None:
+                raise self._error(f"{text[place:].strip()[:20]!r} is neither a name nor a number")
+            kind = str(found.lastgroup)
+            word = {"and": "&", "or": "|"}.get(found[kind], found[kind])
+            yield ("sign" if word in ("&", "|") else kind), word
+            place = found.end()
+
+    def _error(self, problem: str) -> ConfigError:
+        return ConfigError(
+            f"condition {self._text!r:.200}: {problem}. Write, for example, "
+            "'not finite(loss) | train/return < 100'."
+        )
+
+    def _take(self, *wanted: str) -> str | None:
+        """Take the next word if it is, or its kind is, one of these."""
+        if self._tokens and (self._tokens[0][0] in wanted or self._tokens[0][1] in wanted):
+            return self._tokens.pop(0)[1]
+        return None
+
+    def _need(self, what: str, *wanted: str) -> str:
+        if (word := self._take(*wanted)) is None:
+            there = repr(self._tokens[0][1]) if self._tokens else "its end"
+            raise self._error(f"{what} is missing before {there}")
+        return word
+
+    def _any(self) -> Test:
+        tests = [self._all()]
+        while self._take("|"):
+            tests.append(self._all())
+        return lambda values: any(test(values) for test in tests)
+
+    def _all(self) -> Test:
+        tests = [self._one()]
+        while self._take("&"):
+            tests.append(self._one())
+        return lambda values: all(test(values) for test in tests)
+
+    def _one(self) -> Test:
+        if self._take("not"):
+            test = self._one()
+            return lambda values: not test(values)
+        if self._take("("):
+            test = self._any()
+            self._need("')'", ")")
+            return test
+        name = self._need("a name", "name")
+        if name == "finite" and self._take("("):
+            name = self._need("a name", "name")
+            self._need("')'", ")")
+            self.names.append(name)
+            return lambda values: all(map(math.isfinite, _named(name, values)))
+        self.names.append(name)
+        compare = _COMPARE.get(self._need("a comparison such as '<'", "sign"))
+        if compare is None:
+            raise self._error(f"{name!r} is compared with nothing")
+        number = float(self._need("a number", "number"))
+        return lambda values: any(compare(value, number) for value in _named(name, values))
+
+
+def _named(name: str, values: Values) -> Iterator[float]:
+    return (value for key, value in values.items() if _is_of(key, name))
+
+
+def _is_of(key: str, name: str) -> bool:
+    return key == name or key.startswith(f"{name}/")

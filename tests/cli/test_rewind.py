@@ -1,0 +1,160 @@
+"""`hooktrainer rewind`, `bisect` and `branch`: replays of a run from its checkpoints."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from outcomes import same
+from warm_python import run as run_python
+
+from hooktrainer.show import summarize
+from hooktrainer.show.report.grouping import branches
+from hooktrainer.store import Checkpoint, find, list_checkpoints
+from hooktrainer.store.run_dir import RunDir
+
+SCRIPT = Path(__file__).with_name("planted.py")
+OPTIONS = [
+    *("--env", "CartPole-v1", "--no-tuned", "--num-cells", "8", "--num-envs", "4"),
+    *("--steps-per-batch", "32", "--num-epochs", "2", "--mini-batch-size", "32"),  # 8 steps a batch
+    *("--eval-episodes", "0", "--save-interval", "256", "--keep-last", "9", "--logger", "csv"),
+    *("--no-progress-bar", "--total-frames", "1280"),
+]
+
+
+def train(run: Path, *options: object) -> None:
+    words = [*OPTIONS, "--run-dir", str(run), *options]
+    done = run_python(SCRIPT, *words, where=run.parent)
+    assert done.returncode == ("--nan-at" in options), done.stderr
+
+
+def hooktrainer(*words: object):
+    return run_python("-m", "hooktrainer", *words, where=Path.cwd())
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """A run of ten batches, with checkpoints after every second one."""
+    run = tmp_path_factory.mktemp("runs") / "a"
+    train(run, "--fall-at", 57)
+    assert [c.manifest.optim_steps for c in saved(run)] == [16, 32, 48, 64, 80]
+    return run
+
+
+def saved(run: Path) -> list[Checkpoint]:
+    return list_checkpoints(run / "checkpoints").checkpoints
+
+
+def weights(run: Path) -> dict:
+    state = Checkpoint.open(find(run)[0]).load()["components"]["loss_module"]
+    return {name: value for name, value in state.items() if name != "_extra_state"}
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    return same(weights(one), weights(other))
+
+
+def test_a_replay_stops_after_any_step_with_the_same_bits(run, tmp_path):
+    near, far = tmp_path / "near", tmp_path / "far"
+    done = hooktrainer("rewind", run, "--to", 43, "--into", near)
+    assert done.returncode == 0, done.stderr
+    assert "optim_steps > 43 holds at optimizer step 44, after 768 frames" in done.stdout
+    hooktrainer("rewind", f"{run}@256", "--to", 43, "--into", far)
+    assert RunDir(near).read()["optim_steps"] == RunDir(far).read()["optim_steps"] == 43
+    assert same_weights(near, far)
+    whole = tmp_path / "whole"
+    hooktrainer("rewind", f"{run}@768", "--to", 64, "--into", whole, "--", "--trace", 2)
+    shutil.copytree(
+        run / "checkpoints" / "step_000000001024", tmp_path / "at" / "step_000000001024"
+    )
+    assert same_weights(whole, tmp_path / "at" / "step_000000001024")
+    assert (whole / "trace.json").is_file()
+    assert len(saved(run)) == 5  # the run itself is as it was
+
+
+def test_a_replay_goes_on_to_the_end(run, call, tmp_path):
+    done = hooktrainer("rewind", f"{run}@512", "--into", tmp_path / "copy")
+    assert done.returncode == 0, done.stderr
+    assert call("ckpt", "diff", f"{run}@1280", f"{tmp_path / 'copy'}@1280").code == 0
+
+
+def test_a_step_that_was_passed_and_a_directory_that_is_taken_are_refused(run, call, tmp_path):
+    done = call("rewind", f"{run}@512", "--to", 31)
+    assert (done.code, "--to 31" in done.err, "step 32" in done.err) == (2, True, True)
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "file").touch()
+    done = call("rewind", run, "--to", 31, "--into", tmp_path / "copy")
+    assert (done.code, "is there already" in done.err) == (2, True)
+
+
+@pytest.mark.usefixtures("warm_python")
+def test_the_step_of_a_fall_is_found(run, call):
+    done = call("bisect", run, "--where", "mine/level < 0.5 & frames > 0", "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert (found["optim_steps"], found["frames"]) == (57, 1024)
+    assert "from 768 frames to 1,024 frames" in done.err
+    assert "holds at optimizer step 58, after 1,024 frames: mine/level = 0" in found["reason"]
+
+
+@pytest.mark.usefixtures("warm_python")
+def test_the_step_of_a_nan_is_found_with_what_made_it(call, tmp_path):
+    train(tmp_path / "nan", "--nan-at", 43)
+    assert [c.manifest.optim_steps for c in saved(tmp_path / "nan")] == [16, 32]
+    keep = tmp_path / "keep"
+    done = call("bisect", tmp_path / "nan", "--where", "not finite(loss)", "--keep", keep)
+    assert done.code == 0, done.err
+    assert done.out.startswith("not finite(loss) holds at optimizer step 44, after 768 frames: ")
+    assert "= nan" in done.out
+    assert "not finite: parameter " in done.out
+    assert "first after optimize/plant of optimizer step 43" in done.out
+    assert RunDir(keep / "nan").read()["optim_steps"] == 43
+
+
+@pytest.mark.usefixtures("warm_python")
+def test_from_the_first_step_on_it_is_found_from_the_start(run, call):
+    done = call("bisect", run, "--where", "mine/level < 2")
+    assert done.code == 0, done.err
+    assert "from the start to 256 frames" in done.err
+    assert "holds at optimizer step 2, after 128 frames" in done.out
+
+
+def test_what_never_holds_is_told(run, call):
+    done = call("bisect", run, "--where", "mine/level > 2")
+    assert done.code == 1
+    assert "does not hold at the last checkpoint" in done.out
+    assert "mine/level" in done.out
+
+
+@pytest.mark.parametrize(
+    ("condition", "problem"),
+    [
+        ("loss >", "a number is missing before its end"),
+        ("loss 3", "a comparison such as '<' is missing before '3'"),
+        ("(loss > 3", "')' is missing"),
+        ("finite(3)", "a name is missing before '3'"),
+        ("loss > 3 4", "'4' is left over"),
+        ("loss $ 3", "'$ 3' is neither"),
+        ("", "a name is missing"),
+    ],
+)
+def test_a_condition_that_cannot_be_read_is_refused(run, call, condition, problem):
+    done = call("bisect", run, "--where", condition)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert problem in done.err
+    assert "train/return < 100" in done.err
+
+
+def test_a_branch_is_named_by_what_differs(run):
+    done = hooktrainer("branch", f"{run}@512", "--lr", "1e-4", "--total-frames", 640)
+    assert done.returncode == 0, done.stderr
+    place = run.with_name("a-512-lr-1e-4-total-frames-640")
+    state = RunDir(place).read()
+    assert (state["forked_from"]["frames"], state["frames"]) == (512, 640)
+    assert RunDir(place).read_config()["lr"] == 1e-4
+    (line,) = branches([summarize(RunDir(one), None) for one in (run, place)])[1:]
+    assert line == f"└ at 512, lr 0.0001: {place}"
+    again = hooktrainer("branch", f"{run}@512", "--lr", "1e-4", "--total-frames", 640)
+    assert (again.returncode, "is there already" in again.stderr) == (2, True)
