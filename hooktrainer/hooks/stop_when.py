@@ -78,7 +78,9 @@ class StopWhen(TrainerHookBase):
 
     def _before_step(self, losses: TensorDictBase, *_: Any) -> None:
         if not self._held:
-            found = {metric_of_loss(key): float(v.float().mean()) for key, v in losses.items()}
+            found = {
+                metric_of_loss(key): float(v.detach().float().mean()) for key, v in losses.items()
+            }
             if not self._holds(found):
                 return
             self._stop(found, "optimizer", f"at optimizer step {self._step:,}")
@@ -169,7 +171,7 @@ def _spoilt_parameters(trainer: Loop) -> Iterator[str]:
 
 
 def _not_finite(batch: TensorDictBase | None) -> list[str]:
-    if not is_tensor_collection(batch):
+    if batch is None or not is_tensor_collection(batch):
         return []
     leaves = batch.items(include_nested=True, leaves_only=True)
     return [

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import math
+import random
+from copy import deepcopy
 
 import pytest
+import torch
 
+from hooktrainer import Trainer, TrainerHookBase
+from hooktrainer.algorithms import PPO
+from hooktrainer.hooks import StopWhen
 from hooktrainer.hooks.stop_when import Condition
 
 VALUES = {"loss/actor": 1.0, "loss/critic": math.nan, "train/return": 20.0, "losses": -5.0}
@@ -46,3 +52,73 @@ def test_it_tells_its_names():
     assert condition.names == ["loss", "train/return", "frames"]
     assert condition.reads("loss/actor")
     assert not condition.reads("losses")
+
+
+class Keep(TrainerHookBase):
+    """Keeps the parameters after every optimizer step."""
+
+    at = "post_optim"
+    is_saved = False
+
+    def __init__(self) -> None:
+        self.parameters: dict[int, list[torch.Tensor]] = {}
+
+    def __call__(self) -> None:
+        own = self.trainer.loss_module.parameters()
+        self.parameters[self.trainer.optim_count] = [one.detach().clone() for one in own]
+
+
+class After(TrainerHookBase):
+    """Logs a metric, and ends the run, at the end of a batch."""
+
+    at = "post_steps_log"
+    is_saved = False
+
+    def __init__(self, frames: float = math.inf) -> None:
+        self.frames = frames
+
+    def __call__(self, batch: object) -> dict[str, float]:
+        if self.trainer.progress.frames >= self.frames:
+            self.trainer.request_stop("enough")
+        return {"mine/after": 1.0}
+
+
+def trained(*hooks: TrainerHookBase, state: dict | None = None) -> Trainer:
+    trainer = PPO(
+        env="CartPole-v1", tuned=False, num_cells=(8,), num_envs=4, steps_per_batch=16,
+        num_epochs=2, mini_batch_size=32, eval_episodes=0, progress_bar=False, total_frames=1024,
+        hooks=hooks,
+    ).trainer()  # fmt: skip
+    if state is not None:
+        trainer.load_state_dict(state)
+    trainer.train()
+    return trainer
+
+
+@pytest.mark.parametrize("number", [pytest.param(200, marks=pytest.mark.slow), 5])
+def test_a_run_stops_after_any_step_from_any_state_with_the_same_bits(number):
+    straight, states = Keep(), {}
+    for frames in (64, 256, 512):
+        trainer = trained(After(frames))
+        states[trainer.optim_count] = deepcopy(trainer.state_dict())
+    steps = trained(straight).optim_count
+    rng = random.Random(3)
+    for _ in range(number):
+        start = rng.choice(list(states))
+        step = rng.randrange(start + 1, steps)
+        stopped = trained(StopWhen(f"optim_steps > {step}"), state=states[start])
+        assert stopped.optim_count == step
+        own = stopped.loss_module.parameters()
+        for ours, theirs in zip(own, straight.parameters[step], strict=True):
+            assert ours.equal(theirs), (start, step)
+
+
+def test_a_name_that_was_never_logged_is_told(capsys):
+    trained(StopWhen("train/retrun < 3"), After(64))
+    assert "'train/retrun' was never logged; there were " in capsys.readouterr().out
+
+
+def test_the_condition_of_a_batch_stops_at_its_end():
+    trainer = trained(StopWhen("mine/after > 0"), After())
+    assert (trainer.progress.batches, trainer.optim_count) == (1, 4)
+    assert "holds after optimizer step 4, after 64 frames: mine/after = 1" in trainer.stop_reason
