@@ -124,7 +124,9 @@ SAVED = {"log_interval": 1, "save_interval": 50, "logger": "csv"}
 FEW = {**SAVED, "num_envs": 4, "steps_per_batch": 10, "anneal_lr": True}
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize(
+    "name", slow_except(ALGORITHMS, "ppo", "dqn", "sac", "qmix", "td3bc", "grpo")
+)
 def test_a_run_that_goes_on_longer_is_the_longer_run(name, tmp_path):
     saved = {**SAVED, **FIXED.get(name, {})}
     whole = make(name, 320, run_dir=tmp_path / "whole", **saved)

@@ -18,6 +18,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import torch
+from marks import slow_except
 from outcomes import is_gone, same, wait_for
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
@@ -384,7 +385,7 @@ def test_what_cannot_be_sent_to_a_process_is_said_so() -> None:
 
 
 @pytest.mark.usefixtures("warm_python")
-@pytest.mark.parametrize("how", ["return", "raise", "SIGKILL"])
+@pytest.mark.parametrize("how", slow_except(["return", "raise", "SIGKILL"], "SIGKILL"))
 def test_workers_end_with_the_process_that_uses_them(how: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from marks import slow_except
 from tensordict import TensorDict
 from torch import nn
 
@@ -253,7 +254,10 @@ def test_gradients_have_the_strides_of_their_parameters(monkeypatch):
         torch.testing.assert_close(grad, parameter.grad)
 
 
-@pytest.mark.parametrize("kind", MAKE, ids=lambda kind: kind.__name__)
+QUICK = (ClipPPOLoss, TD3Loss, CrossQLoss, CategoricalSACLoss, QuantileDQNLoss, QMixLoss)
+
+
+@pytest.mark.parametrize("kind", slow_except(MAKE, *QUICK), ids=lambda kind: kind.__name__)
 def test_a_step_equals_the_eager_one(kind, monkeypatch):
     monkeypatch.setattr(compiling, "BACKEND", "eager")
     lines = []
