@@ -80,7 +80,8 @@ def pack_policy(
     for name in ("config.yaml", "metrics.csv", _GALLERY):
         with suppress(FileNotFoundError):
             content[name] = read_file(run.path / name, run.path, MOST_POLICY)
-    if told := {name: state[name] for name in _RUN if name in state}:
+    told: dict[str, Any] = {name: state[name] for name in _RUN if name in state}
+    if told:
         content["run.json"] = f"{json.dumps(told, indent=2)}\n".encode()
     card = policy_card(
         policy, Interface.of(policy.path, facts), told, path.name, license, [*content, MANIFEST]
@@ -113,7 +114,7 @@ def policy_card(
     metadata: dict[str, Any] = {"library_name": "hooktrainer"}
     metadata |= {"license": license} if license else {}
     metadata["tags"] = ["reinforcement-learning", "hooktrainer", env]
-    rows = {
+    rows: dict[str, Any] = {
         "environment": env,
         "reads": interface.reads,
         "action": interface.acts,

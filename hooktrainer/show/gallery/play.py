@@ -64,7 +64,8 @@ def playground(exhibits: Sequence[Exhibit]) -> tuple[str, str]:
         try:
             made.append((exhibit, _encode(exhibit)))
         except (CheckpointError, ConfigError, KeyError, TypeError, ValueError) as error:
-            left_out.setdefault(str(error), []).append(plural(exhibit.frames, "frame"))
+            which = left_out.setdefault(str(error), [])
+            which.append(plural(exhibit.frames, "frame"))
     lines = "".join(
         f'<p class="small">Not played here after {escape(listed(which))}: {escape(why)}.</p>'
         for why, which in left_out.items()
@@ -81,7 +82,7 @@ def playground(exhibits: Sequence[Exhibit]) -> tuple[str, str]:
     )
     return (
         '<section id="play" aria-label="Play with it"><h2>Play with it</h2><figure>'
-        f'<svg role="application" tabindex="0" aria-label="{escape(env)}, moved by the policy"></svg>'
+        f'<svg role="application" tabindex="0" aria-label="{escape(env)}, played live"></svg>'
         f'<div class="controls"><label>policy <select>{options}</select></label>'
         '<button type="button" data-do="left">Push left</button>'
         '<button type="button" data-do="right">Push right</button>'
@@ -111,18 +112,18 @@ def _encode(exhibit: Exhibit) -> dict[str, Any]:
     if strange:
         raise ValueError(f"its environment is changed by {listed(strange)}")
     interface = load_policy(saved).interface  # checks the program
-    (one, *more), (group, *others) = interface.inputs, interface.groups
+    (one, *inputs), (group, *others) = interface.inputs, interface.groups
     (part, *parts) = group.action.parts
     if saved.recurrent:
         raise ValueError("it has a memory")
-    if more or others or parts or one.path or part.path or part.sizes or one.start is not None:
+    if inputs or others or parts or one.path or part.path or part.sizes or one.start is not None:
         raise ValueError("it reads or does more than the environment has")
     content = read_content(saved.path, read_facts(saved.path))
     steps, output = _needed(content)
     if missing := {short for _, short, _, _ in steps} - operators():
         raise ValueError(f"the page has no {listed(sorted(missing))}")
-    if strange := {name for *_, kwargs in steps for name in kwargs} - _KEYWORDS:
-        raise ValueError(f"the page computes no operator with {listed(sorted(strange))}")
+    if more := {name for *_, kwargs in steps for name in kwargs} - _KEYWORDS:
+        raise ValueError(f"the page computes no operator with {listed(sorted(more))}")
     used = set(re.findall(r'"%([^"]+)"', json.dumps([steps, output])))
     weights = {name: weight for name, weight in content.weights.items() if name in used}
     if sum(weight.numel() for weight in weights.values()) > _MOST_WEIGHTS:
