@@ -124,7 +124,7 @@ def entry(name: str, mode: int = stat.S_IFREG | 0o644) -> zipfile.ZipInfo:
 
 def other_card(entries):
     at = next(n for n, (e, _) in enumerate(entries) if e.filename == "README.md")
-    entries[at] = entries[at][0], b"# Trust me"
+    entries[at] = entries[at][0], entries[at][1].replace(b"CartPole", b"Anything")
 
 
 def other_weights(entries):
