@@ -85,7 +85,7 @@ def test_the_card_tells_task_return_and_license_and_the_file_nothing_of_the_mach
     assert not {"pid", "host", "cwd", "script", "argv", "signature"} & kept.keys()
     (run / "gallery.html").unlink()
     call("pack", run)
-    assert "gallery" not in str(records(Path("a.hook")))
+    assert "gallery.html" not in str(records(Path("a.hook")))
     assert "license" not in records(Path("a.hook"))["README.md"]
 
 

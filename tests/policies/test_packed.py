@@ -20,6 +20,7 @@ from hooktrainer.errors import DamagedCheckpointError
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies import evaluate_policy, export_policy, find_policy, play_episodes
 from hooktrainer.policies.packed import write_packed
+from hooktrainer.policies.policy_files import SCHEMA
 from hooktrainer.show import pack_policy
 
 OBSERVATIONS = np.random.default_rng(0).normal(size=(50, 4)).astype("float32")
@@ -230,7 +231,7 @@ def test_a_pipe_is_not_waited_for(tmp_path):
 
 def test_facts_are_checked_as_those_of_a_directory(packed):
     files = {n: data for n, data in records(packed).items() if n != "manifest.json"}
-    files[FACTS] = seal("policy", {"schema": 6})
+    files[FACTS] = seal("policy", {"schema": SCHEMA})
     write_packed(packed, files)
     with pytest.raises(DamagedCheckpointError, match=r"a\.hook is damaged: policy\.json"):
         load_policy(packed)
