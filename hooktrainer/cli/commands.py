@@ -43,6 +43,7 @@ COMMANDS: Final = {
     "gallery": "gallery:gallery",
     "render": "gallery:render",
     "export": "export:export",
+    "pack": "pack:pack",
     "resume": "train:resume",
     "rewind": "rewind:rewind",
     "bisect": "rewind:bisect",

@@ -51,7 +51,7 @@ def gallery(
     The self-contained page has the return over the run, a film and the returns of each saved
     policy, the configuration, and the time of each phase. If an environment cannot render, curves
     of observations and actions take the place of films. If the run logs to TensorBoard, the films
-    are added there.
+    are added there. Policies of classic control act on the page, and can be dragged and pushed.
 
     Policies are played at a low priority, in separate environments with fixed seeds, so a run that
     trains is not affected. Each is evaluated once.

@@ -37,7 +37,8 @@ def play(
     Example: hooktrainer play runs/a@best --seed 7 --episodes 5
 
     Args:
-        policy: RUN (its latest policy), RUN@best, RUN@FRAMES, or the path of a saved policy
+        policy: RUN (its latest policy), RUN@best, RUN@FRAMES, or the path of a saved policy, such
+            as a file of hooktrainer pack
         seed: seed of the episodes; by default the recorded one
         episodes: how many to play; by default as many as were recorded
         render: human: show it on the screen

@@ -62,7 +62,8 @@ def load_policy(
 
     Args:
         saved: An item of `list_policies`; or a directory such as ``<run>/policies/latest``, or
-            anything else that `find_policy` accepts; or an ONNX file of `export_policy`.
+            anything else that `find_policy` accepts, such as a file of `hooktrainer pack`; or an
+            ONNX file of `export_policy`.
         deterministic: Whether it takes the best action; otherwise it samples, as in training.
         seed: Seed of the samples; random by default.
         trust: Whether its environment may be made by code that it names: a script, a module.

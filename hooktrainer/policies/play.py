@@ -144,6 +144,8 @@ def evaluate_policy(
     """
     if not isinstance(saved, SavedPolicy):
         saved = find_policy(saved)
+    if saved.path.is_file():
+        raise ConfigError(f"{saved.path} is packed, and cannot record an evaluation: play it.")
     policy = LoadedPolicy(saved, trust=trust)
     started = time.perf_counter()
     played = play_episodes(policy, seed, episodes, env=env)

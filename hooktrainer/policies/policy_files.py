@@ -19,6 +19,7 @@ from ..base.untrusted import read_file
 from ..base.words import printable
 from ..errors import CheckpointError, DamagedCheckpointError
 from ..store.stored import unseal
+from .packed import read_packed
 
 if TYPE_CHECKING:
     import torch
@@ -53,8 +54,9 @@ class PolicyContent:
 
 def read_facts(path: Path) -> dict[str, Any]:
     """Return the content of a ``policy.json``."""
+    data = _read(path, FACTS, MOST_FACTS)
     with _refusing(path, FACTS):
-        facts = unseal(SEAL, read_file(path / FACTS, path, MOST_FACTS))
+        facts = unseal(SEAL, data)
         schema = facts["schema"]
     if schema != SCHEMA:
         raise CheckpointError(
@@ -81,10 +83,19 @@ def read_content(path: Path, facts: Mapping[str, Any]) -> PolicyContent:
 
     with _refusing(path, POLICY):
         size, digest = file_record(facts)
-        data = read_file(path / POLICY, path, size)
+    data = _read(path, POLICY, size)
+    with _refusing(path, POLICY):
         if len(data) != size or xxhash.xxh3_128_hexdigest(data) != digest:
             raise ValueError("it does not match its hash")
         return decode(data)
+
+
+def _read(path: Path, name: str, limit: int) -> bytes:
+    """Return the content of a file in a policy's directory, or in a packed policy."""
+    if path.is_file():
+        return read_packed(path, name, limit)
+    with _refusing(path, name):
+        return read_file(path / name, path, limit)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from ..base.untrusted import decode_data, refusing
 from ..base.words import listed, shell_word, which
 from ..errors import CheckpointError, DamagedCheckpointError
 from .environment import Environment
+from .packed import PACKED
 from .policy_files import DIRECTORY, FACTS, LATEST, file_record, read_facts
 
 METRIC = "eval/return"
@@ -145,9 +146,11 @@ def find_policy(spec: str | os.PathLike[str]) -> SavedPolicy:
 
     Args:
         spec: The path of a policy or of a run (its latest), or ``RUN@latest``, ``RUN@best`` (the
-            highest mean return) or ``RUN@FRAMES``.
+            highest mean return) or ``RUN@FRAMES``; or a file of `hooktrainer pack`.
     """
     word, path = "latest", Path(spec)
+    if path.is_file() and path.suffix == PACKED:
+        return SavedPolicy.open(path)
     if not path.exists():
         run, at, last = os.fspath(spec).rpartition("@")
         if at and (named := which(last)) is not None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .gallery.recording import Recording as Recording
     from .gallery.recording import View as View
     from .gallery.recording import record_episodes as record_episodes
+    from .pack import pack_policy as pack_policy
     from .report.analysis import analyze as analyze
     from .report.grouping import Group as Group
     from .report.grouping import group_runs as group_runs

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -58,21 +60,29 @@ border-bottom:1px solid var(--line)}.cells td{border:0;padding:0;text-align:left
 """
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-"""A page runs no script and fetches nothing, whatever names it contains."""
+"""A page fetches nothing and runs no script but its own, whatever names it contains."""
 
 
-def document(title: str, body: Iterable[str], style: str = "") -> str:
-    """Make a page of pieces of HTML, with ``style`` after the common one."""
+def document(title: str, body: Iterable[str], style: str = "", script: str = "") -> str:
+    """Make a page of pieces of HTML, with ``style`` after the common one.
+
+    Of all scripts the browser runs only ``script``, which its hash allows.
+    """
+    policy = _POLICY
+    if script:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        policy += f"; script-src 'sha256-{digest}'"
+        script = f"<script>{script}</script>"
     light, dark = (
         "".join(f"--c{i}:{color};" for i, color in enumerate(colors)) for colors in (LIGHT, _DARK)
     )
     common = _STYLE % (light, dark, "".join(f".c{i}{{--c:var(--c{i})}}" for i in range(COLORS)))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{escape(title)}</title><style>{common}{style}</style></head>"
-        f"<body>{''.join(body)}</body></html>\n"
+        f"<body>{''.join(body)}{script}</body></html>\n"
     )
 
 

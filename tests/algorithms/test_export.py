@@ -37,8 +37,6 @@ def test_its_policy_is_exported_and_acts_alike(name, options, tmp_path, closing)
     saved = save(trainer, tmp_path / "first")
     env = evaluation(trainer).env
     made = env() if callable(env) else None
-    contract = export_policy(
-        saved, tmp_path / "policy.onnx", observations=30, env=made, trust=True
-    )
+    contract = export_policy(saved, tmp_path / "policy.onnx", observations=30, env=made, trust=True)
     assert contract.largest_difference < 1e-4
     assert contract.observations == 30

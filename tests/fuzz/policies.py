@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import math
 import random
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
+from zipfile import ZipFile
 
 import numpy as np
 import torch
@@ -26,9 +28,11 @@ from hooktrainer.networks import AgentsPolicy, CategoricalPolicy, mlp
 from hooktrainer.policies import Evaluation, PolicyRecorder, load_policy
 from hooktrainer.policies.actions import Action
 from hooktrainer.policies.calls import ALLOWED, DTYPES, RANDOM, operator_named
+from hooktrainer.policies.packed import write_packed
 from hooktrainer.store.stored import seal
 
 FACTS, WEIGHTS, SEAL = "policy.json", "policy.safetensors", "policy"
+PACKED_POLICY = "policy.hook"
 
 Tree = dict[str, Any]
 
@@ -56,6 +60,35 @@ def _saved(policy: Any, env: str) -> Files:
     facts |= {"time": 1.0, "versions": {"torch": "2"}, "run_id": "0" * 16}
     files[FACTS] = seal(SEAL, facts)
     return files
+
+
+def _packed() -> Files:
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place) / PACKED_POLICY
+        write_packed(file, {name: cast(bytes, data) for name, data in _policy().items()})
+        return {PACKED_POLICY: file.read_bytes()}
+
+
+def _spoil_packed(files: Files, rng: random.Random) -> None:
+    """Change bytes, or what is packed, or the archive around it."""
+    data = files[PACKED_POLICY]
+    assert isinstance(data, bytes)
+    if rng.random() < 0.3:
+        files[PACKED_POLICY] = mutate_bytes(data, rng)
+        return
+    with ZipFile(io.BytesIO(data)) as archive:
+        inside: Files = {name: archive.read(name) for name in (FACTS, WEIGHTS)}
+    _spoil(inside, rng)
+    kept = {name: data for name, data in inside.items() if isinstance(data, bytes)}
+    if rng.random() < 0.3:
+        kept[rng.choice(("../x", "/x", "a/b", "README.md", "x" * 300))] = b"x"
+    with tempfile.TemporaryDirectory() as place:
+        write_packed(file := Path(place) / PACKED_POLICY, kept)
+        files[PACKED_POLICY] = file.read_bytes()
+
+
+def _open_packed(place: Path) -> Any:
+    return _open(place / PACKED_POLICY)
 
 
 def _spoil(files: Files, rng: random.Random) -> None:
@@ -309,5 +342,6 @@ def targets() -> list[Target]:
     errors = (ConfigError, CheckpointError)
     return [
         Target("policy", _policy, _spoil, _open, errors, memory=5 << 28),
+        Target("packed policy", _packed, _spoil_packed, _open_packed, errors, memory=5 << 28),
         Target("policies of agents", _policy_of_agents, _spoil, _open, errors, memory=5 << 28),
     ]

@@ -20,6 +20,7 @@ from typing import IO, Any, ClassVar
 
 import torch
 
+from .archive import stored_entries
 from .array_file import check_shape
 from .files import MAX_STRUCTURE, check_room, open_file
 from .text import MalformedError, refusing, shown
@@ -44,23 +45,14 @@ def read_torch(source: Path | bytes, root: Path | None = None, device: str = "cp
     """
     file: IO[bytes] = io.BytesIO(source) if isinstance(source, bytes) else open_file(source, root)
     with file, refusing("the file"), zipfile.ZipFile(file) as archive:
-        entries = archive.infolist()
-        for e in entries:
-            packed = e.compress_type != zipfile.ZIP_STORED or e.compress_size != e.file_size
-            if packed or e.flag_bits & 1:
-                raise MalformedError("it has compressed or encrypted records")
-        size = file.seek(0, io.SEEK_END)
-        if sum(e.file_size for e in entries) > size:
-            raise MalformedError("its records overlap")
-        if archive.testzip() is not None:
-            raise MalformedError("a record is not what was written")
+        entries = stored_entries(archive)
         records = {entry.filename.partition("/")[2]: entry for entry in entries}
         if "byteorder" in records and archive.read(records["byteorder"]) != b"little":
             raise MalformedError("its numbers have another byte order")
         if "data.pkl" not in records or records["data.pkl"].file_size > MAX_STRUCTURE:
             raise MalformedError("it has no data.pkl, or one of more bytes than can be")
         if device == "cpu":
-            check_room(size, "its tensors")
+            check_room(file.seek(0, io.SEEK_END), "its tensors")
         storages: dict[str, torch.UntypedStorage] = {}
 
         def storage(dtype: torch.dtype, key: object, count: int) -> Storage:

@@ -28,6 +28,8 @@ from ..html import document, number_text, table
 from ..report.summary import RunSummary, summarize
 from .exhibits import Exhibit, make_exhibits
 from .film import columns_of, decode, return_text
+from .play import STYLE as PLAY_STYLE
+from .play import playground
 from .recording import View
 
 
@@ -166,10 +168,13 @@ def gallery_page(
         f"{duration(run.seconds)} of training" if run.seconds else "",
         run.reason or run.status,
     ]
+    played, script = playground(exhibits)
+    style = _STYLE + PLAY_STYLE * bool(script)
     body = [
         f"<header><h1>{escape(run.experiment or run.path.name)}</h1>",
         f"<p>{escape(' · '.join(filter(None, line)))}</p></header><main>",
         _figure(exhibits, curves),
+        played,
         *(f'<p class="small">No film: {escape(reason)}.</p>' for reason in reasons if reason),
         f'<section class="cards n{columns_of(len(exhibits))}" aria-label="Snapshots">',
         *(_card(exhibit, env) for exhibit in exhibits),
@@ -180,7 +185,7 @@ def gallery_page(
         _origin(run, facts or {}),
         "</main>",
     ]
-    return document(run.experiment or run.path.name, body, _STYLE)
+    return document(run.experiment or run.path.name, body, style, script)
 
 
 def _figure(exhibits: Sequence[Exhibit], curves: Mapping[str, Curve]) -> str:
