@@ -21,20 +21,47 @@ from ..base.checks import check_count
 from ..base.endings import GRACE
 from ..base.plain import to_plain
 from ..base.tensordicts import not_a_tensordict
-from ..base.words import did_you_mean, listed
+from ..base.words import listed
 from ..collect.collector import Collector
-from ..errors import ConfigError, HookError, SkipOptimStep, UnknownHookPointError
+from ..errors import ConfigError, HookError, SkipOptimStep
 from ..hooks.optimizer import OptimizerHook
 from ..loop.hook import register_all
-from ..loop.hook_points import HOOK_POINTS, HookPoint, HookPointName
+from ..loop.hook_points import HookPoint, HookPointName
+from ..loop.registry import point_named
 from ..loop.stateful import Stateful, StatefulModule, has_state
 from ..store.run_dir import RunDir
 from ..trainer import Trainer
 from .config import Count, FreeAmongSeeds, FreeOnResume, RunConfig, Seed
 from .run import Run
 
+_OWN: Final = "the loop computes the losses and takes the steps by itself"
 _AT_END: Final = ("post_steps", "post_steps_log")  # which `end_batch` calls
-_OF_TRAINER: Final = ("optim_steps_per_batch", "num_epochs", "clip_grad_norm", "clip_norm")
+
+
+class _MissingError(HookError, AttributeError):
+    """A hook needs what a `Trainer` has and a `Session` has not."""
+
+
+class _Absent:
+    """An attribute of `Trainer` that needs the trainer's own loop."""
+
+    def __init__(self, name: str, why: str) -> None:
+        self._message = f"a Session has no {name}: {why}."
+
+    def __get__(self, session: Any, owner: type | None = None) -> NoReturn:
+        raise _MissingError(self._message)
+
+    def __set__(self, session: Session, value: Any) -> None:
+        if session._is_open and value is not None:  # a hook sets it, to no effect
+            self.__get__(session)
+
+    def __call__(self, *_: Any) -> NoReturn:
+        self.__get__(None)
+
+    __getattr__ = __call__  # of one that stands for an object
+
+
+_NO_LOSS: Final = _Absent("loss_module", "a hook uses it; pass Session(..., loss_module=...)")
 
 
 class Session(Trainer):
@@ -104,6 +131,16 @@ class Session(Trainer):
         8
     """
 
+    train: Any = _Absent("train()", "write the loop in the block")
+    run: Any = _Absent("run()", "write the loop in the block")
+    compute_loss: Any = _Absent("compute_loss()", _OWN)
+    compiled_loss: Any = _Absent("compiled_loss", _OWN)
+    optim_steps: Any = _Absent("optim_steps()", _OWN)
+    optim_steps_per_batch: Any = _Absent("optim_steps_per_batch", _OWN)
+    num_epochs: Any = _Absent("num_epochs", _OWN)
+    clip_grad_norm: Any = _Absent("clip_grad_norm", _OWN)
+    clip_norm: Any = _Absent("clip_norm", _OWN)
+
     def __init__(
         self,
         directory: str | Path,
@@ -127,7 +164,7 @@ class Session(Trainer):
         **given: Any,
     ) -> None:
         _check_alone()
-        self._points = None if points is None else {_point(point) for point in points}
+        self._points = None if points is None else {point_named(point) for point in points}
         self._given = {key: _part(key, value) for key, value in given.items()}
         self._reached: set[str] = set()
         self._has_told = self._is_open = self._is_in_batch = False
@@ -155,12 +192,10 @@ class Session(Trainer):
                 collector=_SessionLoop(unit),
                 total_frames=total_frames,
                 optim_steps_per_batch=1,
-                loss_module=given.get("loss_module", _NotGiven("loss_module")),
+                loss_module=given.get("loss_module", _NO_LOSS),
                 nan_guard=False,
                 **run.trainer_options,
             )
-            for attribute in _OF_TRAINER:
-                delattr(self, attribute)
             register_all(hooks, self)
         except BaseException:
             run.release()
@@ -238,7 +273,7 @@ class Session(Trainer):
             SkipOptimStep: From a hook that skips the rest of this optimizer step, such as a replay
                 buffer that is not full enough; see `hooktrainer.errors`.
         """
-        name = _point(point)
+        name = point_named(point)
         self._check_open(f"step({str(name)!r})")
         if name in _AT_END:
             raise ConfigError(f"step({str(name)!r}): end_batch(frames=..., batch=...) calls it.")
@@ -290,9 +325,9 @@ class Session(Trainer):
         self._check_open("end_batch")
         check_count("frames", frames)
         self._count_batch(frames)
-        self._call(_point("post_steps"))
+        self._call(point_named("post_steps"))
         if batch is not None:
-            self._call(_point("post_steps_log"), batch)
+            self._call(point_named("post_steps_log"), batch)
         going_on = self._end_batch()
         self.epoch, self._is_in_batch = 0, False
         if self.progress.optim_steps:
@@ -365,7 +400,7 @@ class Session(Trainer):
         if unreached:
             hooks = listed([f"{entry.name!r} at {entry.point!s}" for entry in unreached])
             warnings.warn(
-                f"hooks that did nothing so far, since the loop did not call their points: {hooks}. "
+                f"hooks did nothing so far, since the loop did not call their points: {hooks}. "
                 "Call session.step(point, ...) there; post_steps_log is called by "
                 "end_batch(frames=..., batch=...).",
                 stacklevel=3,
@@ -375,35 +410,6 @@ class Session(Trainer):
         """Return every stateful object by name, those that were given as ``given/<name>``."""
         given = {n: part for n, part in self._given.items() if n != "loss_module"}
         return super().components() | {f"given/{name}": part for name, part in given.items()}
-
-    @property
-    def compiled_loss(self) -> None:
-        """``None``: the loop computes its own loss."""
-
-    @compiled_loss.setter
-    def compiled_loss(self, loss: Any) -> None:
-        if loss is not None:
-            _lacks("compiled_loss, since its loop computes the loss: compile that there")
-
-    def train(self) -> NoReturn:
-        """Not available: write the loop in the block.
-
-        Raises:
-            HookError: Always, as from `compute_loss`.
-        """
-        _lacks("loop: write it in `with Session(...) as session:`, or use a Trainer")
-
-    def compute_loss(self, *_: Any, **__: Any) -> NoReturn:
-        """Not available: the loop computes the loss."""
-        _lacks("loss to compute, since its loop does that: leave the hook out, or use a Trainer")
-
-    run = optim_steps = train
-
-    def __getattr__(self, name: str) -> NoReturn:
-        """Explain what a hook misses that reads an attribute of `Trainer`."""
-        if name in _OF_TRAINER:
-            _lacks(f"{name}, since its loop is not the Trainer's")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -435,10 +441,6 @@ class _SessionLoop(Collector):
         self.unit = unit
 
 
-class _MissingError(HookError, AttributeError):
-    """A hook needs an attribute of `Trainer` that a `Session` does not have."""
-
-
 def _explained(error: BaseException) -> BaseException:
     """Replace the control flow of a `Loop` that this loop did not catch."""
     if not isinstance(error, SkipOptimStep):
@@ -447,23 +449,6 @@ def _explained(error: BaseException) -> BaseException:
         "a hook skipped the optimizer step: catch hooktrainer.errors.SkipOptimStep around the step "
         "in your loop, and continue with the next one."
     )
-
-
-def _lacks(what: str) -> NoReturn:
-    raise _MissingError(f"a Session has no {what}.")
-
-
-class _NotGiven:
-    """Explains itself when a hook uses it."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __call__(self, *_: Any) -> NoReturn:
-        _lacks(f"{self._name}, which a hook uses: pass Session(..., {self._name}=...)")
-
-    def __getattr__(self, attribute: str) -> NoReturn:
-        self()
 
 
 class _Variables:
@@ -499,16 +484,6 @@ def _part(name: str, thing: Any) -> Any:
     raise ConfigError(
         f"{name}={thing!r:.80} has no state_dict and load_state_dict, so it could not be resumed: "
         "add them, pass what changes as a dict, or leave it out."
-    )
-
-
-def _point(name: str) -> HookPoint:
-    for point in HOOK_POINTS:
-        if point == name:
-            return point
-    raise UnknownHookPointError(
-        f"{name!r} is not a hook point.{did_you_mean(str(name), HOOK_POINTS, most=1)} "
-        f"The ten are: {', '.join(HOOK_POINTS)}."
     )
 
 
