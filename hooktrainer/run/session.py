@@ -416,9 +416,9 @@ class Session(Trainer):
 class SessionConfig(RunConfig):
     """Run configuration of a `Session`, and the options of its loop."""
 
-    total_frames: FreeOnResume[Count | None] = None
+    total_frames: FreeOnResume[Count | None] = None  # type: ignore[assignment]
     """frames at which the run ends; None: with its block"""
-    seed: FreeAmongSeeds[Seed | None] = None
+    seed: FreeAmongSeeds[Seed | None] = None  # type: ignore[assignment]
     """seed of Python, NumPy and torch; None: not seeded"""
     config: Mapping[str, Any] = field(default_factory=dict)
     """options of the loop"""
@@ -463,8 +463,9 @@ class _Variables:
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         for name, value in state_dict.items():
             own = self._variables.get(name)
-            is_moved = isinstance(own, torch.Tensor) and isinstance(value, torch.Tensor)
-            self._variables[name] = value.to(own.device) if is_moved else deepcopy(value)
+            if isinstance(own, torch.Tensor) and isinstance(value, torch.Tensor):
+                value = value.to(own.device)
+            self._variables[name] = deepcopy(value)
 
     def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
         lines = [f"{name!r} is not in the state" for name in self._variables if name not in saved]
