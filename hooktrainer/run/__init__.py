@@ -32,6 +32,5 @@ if TYPE_CHECKING:
     from .recipe import mistakes_in_one_line as mistakes_in_one_line
     from .run import Run as Run
     from .session import Session as Session
-    from .session import SessionConfig as SessionConfig
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)
