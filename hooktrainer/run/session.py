@@ -55,7 +55,7 @@ class _Absent:
         if session._is_open and value is not None:  # a hook sets it, to no effect
             self.__get__(session)
 
-    def __call__(self, *_: Any) -> NoReturn:
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
         self.__get__(None)
 
     __getattr__ = __call__  # of one that stands for an object

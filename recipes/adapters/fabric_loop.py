@@ -69,7 +69,7 @@ def main(args: Args):
             session.step("post_optim")
             fabric.log("loss/mse", loss)
             if not session.end_batch(len(batch), batch):
-                break
+                break  # and in a run that had ended, there is no batch
 
 
 if __name__ == "__main__":

@@ -2,13 +2,11 @@
 
 `train(trainer, directory)` replaces ``trainer.train()``: hooks, windows, checkpoints and signals
 are those of hooktrainer, a batch is one optimizer step, and the session logs what transformers
-logs. Started again after a kill, it continues from the last checkpoint. Model, optimizer, scheduler,
-`TrainerState`, position in the data, logged sums and random state come back: on one device, with a
-map-style data set and no worker processes, bit for bit. What does not come back is state that a
-subclass or another callback keeps, such as the completions that TRL's GRPOTrainer reuses for
-several steps (it generates new ones), and the state of a streamed data set. A stop that a hook
-requests at the end of a batch takes effect one step later. Leave transformers' own checkpoints out:
-``save_strategy="no"``.
+logs. Set ``save_strategy="no"``. Started again after a kill, it continues from its last checkpoint,
+on one device, with a map-style data set and no worker processes, bit for bit. What does not come
+back is state that a subclass or another callback keeps, such as the completions that TRL's
+GRPOTrainer reuses for several steps, and the position in a streamed data set. A stop that a hook
+requests at the end of a batch takes effect one step later.
 """
 
 import json
@@ -73,6 +71,8 @@ class SessionCallback(TrainerCallback):
                 self.session.log({f"{group}/{name}": value})
 
     def on_train_end(self, args, state, control, **_):
+        if not self.is_begun:  # the run had ended
+            self.stack.enter_context(self.session)
         self.end_batch(control)
 
     def end_batch(self, control):
