@@ -21,6 +21,8 @@ from transformers.trainer import TRAINER_STATE_NAME
 from hooktrainer import Session
 
 SUMS = ("_tr_loss", "_total_loss_scalar", "_globalstep_last_logged")  # of transformers' log
+SUMS += ("_initial_global_step", "current_flos")
+CLOCK = ("runtime", "per_second")
 
 
 class HostState:
@@ -31,7 +33,9 @@ class HostState:
 
     def state_dict(self):
         sums = {name: getattr(self.trainer, name, 0.0) for name in SUMS}
-        return {"state": json.dumps(asdict(self.trainer.state)), "sums": sums}
+        state = asdict(self.trainer.state)
+        state["log_history"] = [e for e in state["log_history"] if "train_runtime" not in e]
+        return {"state": json.dumps(state), "sums": sums}
 
     def load_state_dict(self, saved):
         self.folder.mkdir(exist_ok=True)
@@ -64,10 +68,9 @@ class SessionCallback(TrainerCallback):
             control.should_training_stop = True
 
     def on_log(self, args, state, control, logs=None, **_):
-        clock = ("runtime", "per_second")
         for name, value in (logs or {}).items():
             if self.is_begun and isinstance(value, (int, float)):
-                group = "time" if name.endswith(clock) else "train"
+                group = "time" if name.endswith(CLOCK) else "train"
                 self.session.log({f"{group}/{name}": value})
 
     def on_train_end(self, args, state, control, **_):
