@@ -20,8 +20,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from hooktrainer import Session
 
-SUMS = ("_tr_loss", "_total_loss_scalar", "_globalstep_last_logged")  # of transformers' log
-SUMS += ("_initial_global_step", "current_flos")
+SUMS = "_tr_loss _total_loss_scalar _globalstep_last_logged _initial_global_step current_flos"
 CLOCK = ("runtime", "per_second")
 
 
@@ -32,7 +31,7 @@ class HostState:
         self.trainer, self.folder, self.sums = trainer, folder, None
 
     def state_dict(self):
-        sums = {name: getattr(self.trainer, name, 0.0) for name in SUMS}
+        sums = {name: getattr(self.trainer, name, 0.0) for name in SUMS.split()}
         state = asdict(self.trainer.state)
         state["log_history"] = [e for e in state["log_history"] if "train_runtime" not in e]
         return {"state": json.dumps(state), "sums": sums}
@@ -88,8 +87,7 @@ class SessionCallback(TrainerCallback):
 
 def train(trainer, directory, **options):
     """Train; ``options`` are those of `Session`. Returns what ``trainer.train()`` does."""
-    data = trainer.get_train_dataloader()
-    *_, steps = trainer.set_initial_training_values(trainer.args, data)
+    *_, steps = trainer.set_initial_training_values(trainer.args, trainer.get_train_dataloader())
     trainer.create_optimizer_and_scheduler(steps)
     trainer._created_lr_scheduler = False  # it would make another one
     given = {"model": trainer.model, "optimizer": trainer.optimizer}

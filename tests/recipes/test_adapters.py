@@ -23,6 +23,7 @@ kill, script, *words = sys.argv[1:]
 class Killed(hooktrainer.Session):
     def end_batch(self, *args, **kwargs):
         if self.progress.batches + 1 == int(kill):
+            self.checkpoints.wait()  # so that the next one resumes
             os.kill(os.getpid(), signal.SIGKILL)
         return super().end_batch(*args, **kwargs)
 
@@ -48,7 +49,7 @@ def is_resumed_exactly(script: Path, where: Path, kills: list[int], *words: str)
     assert start("whole", 0) == 0
     for kill in kills:
         assert start("killed", kill) == -signal.SIGKILL
-        assert committed(where / "killed/run")  # so that the next one resumes
+        assert committed(where / "killed/run")
     assert start("killed", 0) == 0
     whole, killed = where / "whole/run", where / "killed/run"
     return same_runs(whole, killed) and rows(whole) == rows(killed)
