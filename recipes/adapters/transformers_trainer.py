@@ -21,7 +21,6 @@ from transformers.trainer import TRAINER_STATE_NAME
 from hooktrainer import Session
 
 SUMS = "_tr_loss _total_loss_scalar _globalstep_last_logged _initial_global_step current_flos"
-CLOCK = ("runtime", "per_second")
 
 
 class HostState:
@@ -69,7 +68,7 @@ class SessionCallback(TrainerCallback):
     def on_log(self, args, state, control, logs=None, **_):
         for name, value in (logs or {}).items():
             if self.is_begun and isinstance(value, (int, float)):
-                group = "time" if name.endswith(CLOCK) else "train"
+                group = "time" if name.endswith(("runtime", "per_second")) else "train"
                 self.session.log({f"{group}/{name}": value})
 
     def on_train_end(self, args, state, control, **_):
