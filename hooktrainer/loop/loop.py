@@ -118,9 +118,14 @@ class Loop:
             self._close()
             return
         threads = self.threads or threads_for(self.loss_module)
-        signals = GracefulSignals(self.control, self.grace, self.bridge.only_cleans_up)
-        with signals, compute_threads(threads):
+        with self._graceful(), compute_threads(threads):
             self.run()
+        self._exit_after_signal()
+
+    def _graceful(self) -> GracefulSignals:
+        return GracefulSignals(self.control, self.grace, self.bridge.only_cleans_up)
+
+    def _exit_after_signal(self) -> None:
         if self.control.signal is not None:
             raise SignalExit(self.control.signal, deadline=self.control.deadline)
 
@@ -144,10 +149,7 @@ class Loop:
                     break
             self._finish()
         except BaseException as error:
-            raised = as_failure(error, self.progress.frames)
-            if isinstance(error, NonFiniteError) and batch is not None:
-                raised = blame_environment(error, batch)
-            self._fail(raised)
+            raised = self._fail(error, batch)
             if raised is error:
                 raise
             raise raised from error
@@ -510,7 +512,8 @@ class Loop:
         ]
         _call_all("closing", closers, active=active)
 
-    def _start(self) -> None:
+    def _check_points(self) -> None:
+        """Refuse hooks with which the loop would train nothing, or not end."""
         points = self.registry.points
         if not any(getattr(e.owner, "trains", True) for e in points["optimizer"].entries):
             raise ConfigError(
@@ -521,6 +524,9 @@ class Loop:
                 "optim_steps_per_batch=None optimizes until a hook at process_optim_batch raises "
                 "StopIteration, but none is there, so no epoch would end: pass a number."
             )
+
+    def _start(self) -> None:
+        self._check_points()
         cadences = self.cadences | self.registry.cadences()
         if self.source.epoch is None and any(one.unit == "epochs" for one in cadences.values()):
             raise ConfigError(
@@ -574,10 +580,13 @@ class Loop:
                 return
             if not is_tensor_collection(batch):
                 raise ConfigError(not_a_tensordict("the collector's batch is", batch))
-            self.progress.frames += count_valid(batch) * self.frame_skip
-            self.progress.batches += 1
-            self.progress.epochs = self.source.epoch or 0.0
+            self._count_batch(count_valid(batch) * self.frame_skip)
             yield batch
+
+    def _count_batch(self, frames: int) -> None:
+        self.progress.frames += frames
+        self.progress.batches += 1
+        self.progress.epochs = self.source.epoch or 0.0
 
     def _end_batch(self) -> bool:
         """Log, show and save what is due; return whether another batch follows."""
@@ -636,8 +645,15 @@ class Loop:
             for logger in self.loggers:
                 logger.set_deadline(now + share * max(0.0, self.control.deadline - now))
 
-    def _fail(self, error: BaseException) -> None:
-        """Save aside, call ``on_exception``, close everything; further failures become notes."""
+    def _fail(self, error: BaseException, batch: TensorDictBase | None = None) -> BaseException:
+        """Save aside, call ``on_exception``, close everything; further failures become notes.
+
+        Returns:
+            What to raise: ``error``, or what explains it.
+        """
+        if isinstance(error, NonFiniteError) and batch is not None:
+            error = blame_environment(error, batch)
+        error = as_failure(error, self.progress.frames)
         self.control.is_leaving = True
         self.control.end(error)
         self._limit_wait(0.75)
@@ -654,6 +670,7 @@ class Loop:
         ]
         _call_all("on_exception", calls, active=error)
         self._close(active=error)
+        return error
 
     def _show_progress(self, *, final: bool = False) -> None:
         """Move the bar; if that draws it, or at the end, set the metrics that it shows next."""

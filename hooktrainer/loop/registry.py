@@ -6,7 +6,7 @@ import difflib
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -64,12 +64,7 @@ class Registry:
         kwargs: dict[str, Any] | None = None,
     ) -> HookHandle:
         """Register ``op`` at hook point ``dest``; see `Trainer.register_op`."""
-        known, kwargs = (*HOOK_POINTS, *self._bridge.stages.values()), kwargs or {}
-        if (point := next((point for point in known if point == dest), None)) is None:
-            raise UnknownHookPointError(
-                f"{dest!r} is not a hook point.{did_you_mean(str(dest), HOOK_POINTS, most=1)} "
-                f"The ten are: {', '.join(HOOK_POINTS)}."
-            )
+        point, kwargs = point_named(dest, self._bridge.stages.values()), kwargs or {}
         if not callable(op):
             raise HookSignatureError(
                 f"cannot register {op!r:.80} at {point!r}: it is not callable."
@@ -218,6 +213,21 @@ class Registry:
         self.computes_loss, first = bool(own), own[0] if own else 0
         self.before_own_loss.calls = optimizer.calls[:first]
         optimizer.calls = optimizer.calls[first:]
+
+
+def point_named(name: str, further: Iterable[HookPoint] = ()) -> HookPoint:
+    """Return the hook point of this name, of the ten and ``further`` ones.
+
+    Raises:
+        UnknownHookPointError: If there is none.
+    """
+    for point in (*HOOK_POINTS, *further):
+        if point == name:
+            return point
+    raise UnknownHookPointError(
+        f"{name!r} is not a hook point.{did_you_mean(str(name), HOOK_POINTS, most=1)} "
+        f"The ten are: {', '.join(HOOK_POINTS)}."
+    )
 
 
 def _unused(name: str, taken: Any) -> str:

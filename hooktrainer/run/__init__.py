@@ -31,5 +31,6 @@ if TYPE_CHECKING:
     from .recipe import launch as launch
     from .recipe import mistakes_in_one_line as mistakes_in_one_line
     from .run import Run as Run
+    from .session import Session as Session
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -343,8 +343,13 @@ class Run:
         self.attach(trainer)
         trainer.train()
 
-    def attach(self, trainer: Trainer) -> None:
-        """Record what ``trainer`` does, and restore the run that is resumed."""
+    def attach(self, trainer: Trainer, *, more: str | None = None) -> None:
+        """Record what ``trainer`` does, and restore the run that is resumed.
+
+        Args:
+            trainer: The trainer.
+            more: How to continue a run that has ended; by default by ``hooktrainer resume``.
+        """
         try:
             self._record(trainer)
             is_shared = self._ranks.world_size > 1
@@ -362,14 +367,15 @@ class Run:
                 self._checkpoints.resume(self._state)  # saved here: a kill from now on resumes it
             elif is_resumed and self._leads and trainer.has_ended:
                 why = trainer.stop_reason or "the run is finished"
-                more = f"--total-frames {2 * trainer.progress.frames}"
-                if trainer.source.ended:
-                    more = "with more epochs"
-                print(
-                    f"nothing left to do: {why}. More {trainer.source.unit}: hooktrainer resume "
-                    f"{shell_word(self.dir.path)} -- {more}; "
-                    "another option that ended it: give it another value, and --allow-change."
-                )
+                if more is None:
+                    frames = f"--total-frames {2 * trainer.progress.frames}"
+                    frames = "with more epochs" if trainer.source.ended else frames
+                    more = (
+                        f"More {trainer.source.unit}: hooktrainer resume "
+                        f"{shell_word(self.dir.path)} -- {frames}; another option that ended it: "
+                        "give it another value, and --allow-change."
+                    )
+                print(f"nothing left to do: {why}. {more}")
         except BaseException:
             self.release()
             raise
