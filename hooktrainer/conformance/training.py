@@ -33,16 +33,18 @@ class Outcome:
 
     Attributes:
         ledger: What the environments did.
-        trained: What was learned and reported, without the function of values; ``None`` after an
+        trained: What was learned and reported, without the function of values; nothing after an
             error.
         values: The learned value of each observation's number.
-        error: The exception, and whether it has a message.
+        error: The exception, with its type.
+        lacks: Why the adapter cannot do it.
     """
 
     ledger: Ledger
     trained: Trained
     values: NDArray[np.float64] | None = None
     error: str | None = None
+    lacks: str | None = None
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,8 @@ class Lab:
             raise CrashedError(f"{error} {last}".strip()) from error
         finally:
             worker.close(0.0)
+        if outcome.lacks is not None:
+            raise NotApplicableError(outcome.lacks)
         if outcome.error is not None and not fails:
             raise CrashedError(outcome.error)
         return outcome
@@ -133,7 +137,7 @@ def _train(
             values = np.asarray(trained.values(codes), np.float64).reshape(-1)
         outcome = Outcome(ledger, replace(trained, values=None), values)
     except NotImplementedError as error:
-        outcome = Outcome(ledger, nothing, error=f"{error}")
+        outcome = Outcome(ledger, nothing, lacks=str(error))
     except Exception as error:
         outcome = Outcome(ledger, nothing, error=f"{type(error).__name__}: {error}".strip(": "))
     channel.send_object(outcome)

@@ -1,0 +1,123 @@
+"""Every probe passes a trainer that is right, and fails one that is wrong in what it is about."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from tabular import Dies, Hangs, Tabular, Trains, WrongInSilence
+
+from hooktrainer.conformance import check, load_adapter
+from hooktrainer.conformance.adapter import ADAPTERS
+from hooktrainer.conformance.probes import PROBES
+from hooktrainer.errors import ConfigError
+
+
+def results(adapter, *only: str, seconds: float = 60.0) -> dict[str, str]:
+    return {one.probe: one.result for one in check(adapter, only, seconds)}
+
+
+def test_a_right_trainer_passes_every_probe():
+    assert results(Tabular()) == dict.fromkeys(PROBES, "pass")
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_a_probe_finds_the_trainer_that_is_wrong_in_it(name):
+    (found,) = check(Tabular(name), [name])
+    assert (found.probe, found.result) == (name, "fail")
+    assert found.expected
+    assert found.seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROBES)
+def test_no_other_probe_finds_it(name):
+    # Who does not bootstrap a time limit bootstraps no final observation.
+    also = {"final-observation": "not applicable"} if name == "truncation" else {}
+    expected = dict.fromkeys(PROBES, "pass") | {name: "fail"} | also
+    assert results(Tabular(name)) == expected
+
+
+def test_a_mistake_is_named_by_its_value():
+    seen = {name: next(check(Tabular(name), [name])).seen for name in ("truncation", "termination")}
+    assert seen["truncation"].endswith(": the time limit counts as the end")
+    assert seen["termination"].endswith(": the terminal state is bootstrapped")
+    (found,) = check(Tabular("final-observation"), ["final-observation"])
+    assert found.seen.endswith(": the observation of the reset")
+
+
+def test_a_window_of_the_last_episodes_is_a_true_mean_of_these_only():
+    class Claims(Tabular):
+        window = 3
+
+    (found,) = check(Claims(), ["returns"])
+    assert found.result == "fail"
+    assert found.seen.endswith("episodes are in no mean")
+
+
+def test_what_an_adapter_lacks_is_not_applicable_and_why():
+    found = {one.probe: one for one in check(Trains(), ["truncation", "returns", "resume"])}
+    assert {one.result for one in found.values()} == {"not applicable"}
+    assert found["returns"].seen == "the adapter returns no returns."
+    assert found["resume"].seen == "the adapter has no resume()."
+    assert results(Trains(), "frames", "seeds") == {"frames": "pass", "seeds": "pass"}
+
+
+def test_documented_and_silent_refusals():
+    found = {one.probe: one for one in check(WrongInSilence(), ["frames", "observation-shape"])}
+    assert found["frames"].result == "documented"
+    assert found["frames"].reference == "the manual, page 3"
+    assert found["observation-shape"].result == "fail"
+    assert found["observation-shape"].reference == "tabular.py:1"
+
+
+def test_a_crash_and_a_hang_are_results():
+    (died,) = check(Dies(), ["frames"])
+    assert died.result == "fail"
+    assert "exit code 3" in died.seen
+    assert died.seen.endswith("the disk is full")
+    (hung,) = check(Hangs(), ["frames"], seconds=0.2)
+    assert hung.result == "fail"
+    assert "has not answered for 0.2 seconds" in hung.seen
+
+
+def test_a_crash_is_no_refusal():
+    assert results(Dies(), "nan-reward") == {"nan-reward": "fail"}
+
+
+def test_an_unknown_probe_or_adapter_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="no probe 'returnz'.*returns"):
+        list(check(Tabular(), ["returnz"]))
+    with pytest.raises(ConfigError, match="no adapter 'hooktrainr'.*hooktrainer"):
+        load_adapter("hooktrainr")
+    with pytest.raises(ConfigError, match=r"no adapter file .*mine\.py"):
+        load_adapter(f"{tmp_path}/mine.py:Mine")
+    with pytest.raises(ConfigError, match="is no adapter"):
+        load_adapter("collections:Counter")
+    with pytest.raises(ConfigError, match="cannot be loaded: AttributeError"):
+        load_adapter("collections:Nothing")
+    with pytest.raises(ConfigError, match="no_such_module"):
+        load_adapter("no_such_module:Mine")
+
+
+def test_this_package_bootstraps_the_final_observation_and_uses_every_transition():
+    names = ("final-observation", "transitions", "frames")
+    assert results(load_adapter("hooktrainer"), *names) == dict.fromkeys(names, "pass")
+
+
+@pytest.mark.slow
+def test_this_package_passes_every_probe():
+    assert results(load_adapter("hooktrainer")) == dict.fromkeys(PROBES, "pass")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in ADAPTERS if name != "hooktrainer"])
+def test_adapters_of_other_trainers_work(name):
+    pytest.importorskip(name)
+    found = results(load_adapter(name), "termination", "frames")
+    assert found["termination"] == "pass"
+    assert found["frames"] in ("pass", "not applicable", "documented")
