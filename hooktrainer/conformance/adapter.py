@@ -21,6 +21,9 @@ from ..errors import ConfigError, MissingPackageError, NotFoundError
 ADAPTERS: Final = {
     "hooktrainer": "HooktrainerAdapter",
     "stable_baselines3": "StableBaselines3Adapter",
+    "torchrl": "TorchRLAdapter",
+    "skrl": "SkrlAdapter",
+    "rsl_rl": "RslRlAdapter",
 }
 """The class of each adapter of this package, by its file in ``adapters/``."""
 

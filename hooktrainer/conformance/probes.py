@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from ..base.words import did_you_mean, ranges
+from ..base.words import did_you_mean, plural, ranges
 from ..errors import ConfigError
 from .adapter import Adapter
 from .scripted_env import SCALE, Episode
@@ -41,9 +41,7 @@ class Finding:
     reference: str
 
 
-def check(
-    adapter: Adapter, only: Sequence[str] = (), seconds: float = 120.0
-) -> Iterator[Finding]:
+def check(adapter: Adapter, only: Sequence[str] = (), seconds: float = 120.0) -> Iterator[Finding]:
     """Run the probes, one after the other.
 
     Args:
@@ -283,7 +281,8 @@ def _refusal(lab: Lab, **given: Any) -> Verdict:
     outcome = lab.train(_FOUR, 512, fails=True, fault_at=505, **given)
     if outcome.error is None:
         broken = [n for n, one in outcome.trained.state.items() if not np.isfinite(one).all()]
-        spoilt = f"; {len(broken)} arrays are not finite" if broken else ""
+        total = len(outcome.trained.state)
+        spoilt = f"; {len(broken)} of {plural(total, 'array')} not finite" if broken else ""
         return False, "an exception", f"trained on{spoilt}"
     if "fault" in given and outcome.ledger.frames < 505:
         raise CrashedError(outcome.error)

@@ -50,7 +50,7 @@ class Ledger:
     evaluated: list[int] = field(default_factory=list)
 
 
-class ScriptedEnv(gym.Env[NDArray[np.float32], int]):
+class ScriptedEnv(gym.Env[NDArray[np.float32], np.int64]):
     """Plays written episodes one after the other, again and again; actions change nothing.
 
     Observations are one-hot codes of numbers, or, if ``serial``, a serial number in each.

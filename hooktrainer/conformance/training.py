@@ -116,8 +116,8 @@ def _train(
 ) -> None:
     """Train, in the process of its own."""
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
-    task_fields = {"every": None, "gamma": 0.8, "seed": 1, "options": {}}
-    task_fields = {name: given.pop(name, value) for name, value in task_fields.items()}
+    defaults: dict[str, Any] = {"every": None, "gamma": 0.8, "seed": 1, "options": {}}
+    task_fields = {name: given.pop(name, value) for name, value in defaults.items()}
     serial = given.pop("serial", False)
     ledger = Ledger(**given)
     make = partial(ScriptedEnv, episodes, ledger, serial)
@@ -126,7 +126,7 @@ def _train(
         eval_env=partial(make, evaluates=True),
         frames=frames,
         directory=place,
-        **task_fields,  # type: ignore[arg-type]
+        **task_fields,
     )
     nothing = Trained(state={})
     try:

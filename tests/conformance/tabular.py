@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -124,8 +124,8 @@ class Trains(Adapter):
 class WrongInSilence(Tabular):
     """Refuses without a word, and its frames differ as its documentation says."""
 
-    documented = {"frames": "the manual, page 3"}
-    references = {"observation-shape": "tabular.py:1"}
+    documented: ClassVar = {"frames": "the manual, page 3"}
+    references: ClassVar = {"observation-shape": "tabular.py:1"}
 
     def __init__(self) -> None:
         super().__init__("frames")

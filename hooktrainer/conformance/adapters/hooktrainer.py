@@ -66,16 +66,19 @@ class HooktrainerAdapter(Adapter):
 
         trainer.register_op("post_loss", record)
         trainer.train()
-        run, rows = task.directory / "run", {}
+        run = task.directory / "run"
+        rows: dict[str, dict[int, float]] = {}
         for line in (run / "metrics.csv").read_text().splitlines()[1:]:
             step, name, value = line.split(",")
             rows.setdefault(name, {})[int(step)] = float(value)
-        critic, lengths = trainer.loss_module.critic_network, rows["train/length"]
+        loss: Any = trainer.loss_module
+        critic, lengths = loss.critic_network, rows["train/length"]
+        saved = list_checkpoints(run / "checkpoints").checkpoints
         return Trained(
-            state=parameters_of(trainer.loss_module),
+            state=parameters_of(loss),
             values=lambda codes: critic.network(torch.from_numpy(codes)).detach(),
             frames=trainer.collected_frames,
             returns=[(at, mean, lengths[at]) for at, mean in rows["train/return"].items()],
-            saved=[one.manifest.frames for one in list_checkpoints(run / "checkpoints").checkpoints],
+            saved=[one.manifest.frames for one in saved],
             trained_on=batches,
         )

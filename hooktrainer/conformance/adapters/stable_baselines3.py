@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 import torch
 from stable_baselines3 import PPO
@@ -33,12 +33,17 @@ class StableBaselines3Adapter(Adapter):
 
     packages = ("stable-baselines3",)
     window = 100  # stats_window_size
+    references: ClassVar[Mapping[str, str]] = {
+        "resume": "callbacks.py, CheckpointCallback: saves before the last rollout is trained on; "
+        "base_class.py, save: without random states",
+    }
 
     def train(self, task: Task) -> Trained:
         """Train with four environments."""
-        options = {"n_steps": 16, "batch_size": 32, "learning_rate": 3e-3, "gamma": task.gamma}
+        options: dict[str, Any] = {"n_steps": 16, "batch_size": 32, "learning_rate": 3e-3}
         options |= {"rollout_buffer_class": _RecordingBuffer, "seed": task.seed}
-        return self._learn(task, PPO("MlpPolicy", self._env(task), **options, **task.options))
+        options |= {"gamma": task.gamma, **task.options}
+        return self._learn(task, PPO("MlpPolicy", self._env(task), **options))
 
     def resume(self, task: Task) -> Trained:
         """Load the latest checkpoint, and learn for the remaining frames."""
