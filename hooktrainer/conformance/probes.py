@@ -85,7 +85,7 @@ def _find(name: str, adapter: Adapter, lab: Lab) -> Finding:
 
 def _has(value: Any, what: str) -> Any:
     if value is None:
-        raise NotApplicableError(f"the adapter returns no {what}.")
+        raise NotApplicableError(f"the adapter gives no {what}.")
     return value
 
 

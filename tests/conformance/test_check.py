@@ -62,7 +62,7 @@ def test_a_window_of_the_last_episodes_is_a_true_mean_of_these_only():
 def test_what_an_adapter_lacks_is_not_applicable_and_why():
     found = {one.probe: one for one in check(Trains(), ["truncation", "returns", "resume"])}
     assert {one.result for one in found.values()} == {"not applicable"}
-    assert found["returns"].seen == "the adapter returns no returns."
+    assert found["returns"].seen == "the adapter gives no returns."
     assert found["resume"].seen == "the adapter has no resume()."
     assert results(Trains(), "frames", "seeds") == {"frames": "pass", "seeds": "pass"}
 

@@ -63,10 +63,13 @@ class RslRlAdapter(Adapter):
 
     packages = ("rsl-rl-lib",)
     window = 100
+    documented: ClassVar[Mapping[str, str]] = {
+        "checkpoints": "guide/configuration, save_interval: iterations between checkpoints; the "
+        "first is saved too",
+    }
     references: ClassVar[Mapping[str, str]] = {
         "final-observation": "algorithms/ppo.py, process_env_step: adds gamma times the value of "
         "the observation before the step",
-        "checkpoints": "runners/on_policy_runner.py, learn: iterations 0, N, 2N, counted from 0",
         "resume": "runners/on_policy_runner.py, save: networks, optimizer, iteration, no random "
         "states",
     }

@@ -27,8 +27,11 @@ class TorchRLAdapter(Adapter):
     """Trains with PPOTrainer."""
 
     packages = ("torchrl", "tensordict")
+    documented: ClassVar[Mapping[str, str]] = {
+        "evaluations": "LogValidationReward, record_interval: steps between two calls; the first "
+        "evaluates too",
+    }
     references: ClassVar[Mapping[str, str]] = {
-        "evaluations": "trainers.py, LogValidationReward: after batches 0, N, 2N, counted from 0",
         "checkpoints": "trainers.py, Trainer.save_trainer: frames since the last save > interval",
     }
 
