@@ -223,9 +223,13 @@ def resume(lab: Lab) -> Verdict:
     except CrashedError as error:
         if "SIGKILL" not in str(error):
             raise
+    else:
+        raise NotApplicableError("the environments do not run in the process that trains.")
     resumed = lab.train(_FOUR, name="killed", verb="resume", every=256)
     differing = _differing(straight, resumed)
     seen = _named(differing, straight) if differing else "the same bits"
+    if resumed.ledger.frames >= straight.ledger.frames:
+        return False, "the same bits, from a checkpoint", "it began again"
     if resumed.trained.frames != straight.trained.frames:
         differing, seen = ["frames"], f"{resumed.trained.frames} frames at the end; {seen}"
     return not differing, "the same bits", seen

@@ -113,6 +113,19 @@ class Dies(Tabular):
         os._exit(3)
 
 
+class BeginsAgain(Tabular):
+    def resume(self, task: Task) -> Trained:
+        return self.train(task)
+
+
+class Survives(Tabular):
+    """Its environments are not killed, as if they ran in another process."""
+
+    def train(self, task: Task) -> Trained:
+        task.env().ledger.kill_at = None
+        return super().train(task)
+
+
 class Trains(Adapter):
     """Has nothing but a training."""
 

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from tabular import Dies, Hangs, Tabular, Trains, WrongInSilence
+from tabular import BeginsAgain, Dies, Hangs, Survives, Tabular, Trains, WrongInSilence
 
 from hooktrainer.conformance import check, load_adapter
 from hooktrainer.conformance.adapter import ADAPTERS
@@ -83,6 +83,15 @@ def test_a_crash_and_a_hang_are_results():
     (hung,) = check(Hangs(), ["frames"], seconds=0.2)
     assert hung.result == "fail"
     assert "has not answered for 0.2 seconds" in hung.seen
+
+
+def test_a_resume_that_begins_again_is_none():
+    (found,) = check(BeginsAgain(), ["resume"])
+    assert (found.result, found.seen) == ("fail", "it began again")
+
+
+def test_a_run_that_cannot_be_killed_cannot_be_resumed():
+    assert results(Survives(), "resume") == {"resume": "not applicable"}
 
 
 def test_a_crash_is_no_refusal():
