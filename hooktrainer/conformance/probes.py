@@ -283,13 +283,13 @@ def _refusal(lab: Lab, **given: Any) -> Verdict:
     """Whether a training raises an exception with a message, and does not train on a fault."""
     # At the end: what is trained on is then in the parameters, not in a later exception.
     outcome = lab.train(_FOUR, 512, fails=True, fault_at=505, **given)
+    if "fault" in given and outcome.ledger.frames < 505:
+        raise CrashedError(outcome.error or f"it ended after {outcome.ledger.frames} of 512 frames")
     if outcome.error is None:
         broken = [n for n, one in outcome.trained.state.items() if not np.isfinite(one).all()]
         total = len(outcome.trained.state)
         spoilt = f"; {len(broken)} of {plural(total, 'array')} not finite" if broken else ""
         return False, "an exception", f"trained on{spoilt}"
-    if "fault" in given and outcome.ledger.frames < 505:
-        raise CrashedError(outcome.error)
     words = " ".join(outcome.error.split())
     return ": " in words, "an exception with a message", words[:160]
 

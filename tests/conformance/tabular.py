@@ -107,6 +107,20 @@ class Hangs(Tabular):
         raise AssertionError
 
 
+class Raises(Tabular):
+    def train(self, task: Task) -> Trained:
+        raise RuntimeError("no licence")
+
+
+class SaysSo(Tabular):
+    """Its frames differ as its documentation says."""
+
+    documented: ClassVar = {"frames": "the manual, page 3"}
+
+    def __init__(self) -> None:
+        super().__init__("frames")
+
+
 class Dies(Tabular):
     def train(self, task: Task) -> Trained:
         os.write(2, b"the disk is full\n\n")
@@ -135,13 +149,9 @@ class Trains(Adapter):
 
 
 class WrongInSilence(Tabular):
-    """Refuses without a word, and its frames differ as its documentation says."""
+    """Refuses without a word."""
 
-    documented: ClassVar = {"frames": "the manual, page 3"}
     references: ClassVar = {"observation-shape": "tabular.py:1"}
-
-    def __init__(self) -> None:
-        super().__init__("frames")
 
     def train(self, task: Task) -> Trained:
         try:

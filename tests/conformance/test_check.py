@@ -9,7 +9,17 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from tabular import BeginsAgain, Dies, Hangs, Survives, Tabular, Trains, WrongInSilence
+from tabular import (
+    BeginsAgain,
+    Dies,
+    Hangs,
+    Raises,
+    SaysSo,
+    Survives,
+    Tabular,
+    Trains,
+    WrongInSilence,
+)
 
 from hooktrainer.conformance import check, load_adapter
 from hooktrainer.conformance.adapter import ADAPTERS
@@ -36,9 +46,16 @@ def test_a_probe_finds_the_trainer_that_is_wrong_in_it(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROBES)
 def test_no_other_probe_finds_it(name):
-    # Who does not bootstrap a time limit bootstraps no final observation.
-    also = {"final-observation": "not applicable"} if name == "truncation" else {}
-    expected = dict.fromkeys(PROBES, "pass") | {name: "fail"} | also
+    also = {
+        # Who does not bootstrap a time limit bootstraps no final observation.
+        "truncation": {"final-observation": "not applicable"},
+        # Who stops early does not come to what it should refuse, or to the end of the cadence.
+        "frames": dict.fromkeys(
+            ("nan-observation", "nan-reward", "observation-shape", "evaluations", "checkpoints"),
+            "fail",
+        ),
+    }
+    expected = dict.fromkeys(PROBES, "pass") | {name: "fail"} | also.get(name, {})
     assert results(Tabular(name)) == expected
 
 
@@ -67,12 +84,22 @@ def test_what_an_adapter_lacks_is_not_applicable_and_why():
     assert results(Trains(), "frames", "seeds") == {"frames": "pass", "seeds": "pass"}
 
 
-def test_documented_and_silent_refusals():
-    found = {one.probe: one for one in check(WrongInSilence(), ["frames", "observation-shape"])}
-    assert found["frames"].result == "documented"
-    assert found["frames"].reference == "the manual, page 3"
-    assert found["observation-shape"].result == "fail"
-    assert found["observation-shape"].reference == "tabular.py:1"
+def test_what_the_documentation_says_is_no_failure():
+    (found,) = check(SaysSo(), ["frames"])
+    assert (found.result, found.reference) == ("documented", "the manual, page 3")
+
+
+def test_a_refusal_without_a_word_is_a_failure():
+    (found,) = check(WrongInSilence(), ["observation-shape"])
+    assert (found.result, found.reference) == ("fail", "tabular.py:1")
+    assert found.seen == "ValueError"
+
+
+def test_an_exception_for_another_reason_is_no_refusal():
+    for found in check(Raises(), ["frames", "nan-reward"]):
+        assert (found.result, found.seen) == ("fail", "crashed: RuntimeError: no licence")
+    (found,) = check(Tabular("frames"), ["nan-reward"])
+    assert found.seen == "crashed: it ended after 448 of 512 frames"
 
 
 def test_a_crash_and_a_hang_are_results():
