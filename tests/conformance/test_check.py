@@ -49,6 +49,10 @@ def test_no_other_probe_finds_it(name):
     also = {
         # Who does not bootstrap a time limit bootstraps no final observation.
         "truncation": {"final-observation": "not applicable"},
+        # Who bootstraps terminal states has another value of the final observation.
+        "termination": {"final-observation": "fail"},
+        # Two runs that differ by themselves differ after a kill.
+        "seeds": {"resume": "fail"},
         # Who stops early does not come to what it should refuse, or to the end of the cadence.
         "frames": dict.fromkeys(
             ("nan-observation", "nan-reward", "observation-shape", "evaluations", "checkpoints"),
