@@ -155,6 +155,7 @@ def test_this_package_passes_every_probe():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # theirs
 @pytest.mark.parametrize("name", [name for name in ADAPTERS if name != "hooktrainer"])
 def test_adapters_of_other_trainers_work(name):
     pytest.importorskip(name)

@@ -71,7 +71,7 @@ class RslRlAdapter(Adapter):
         "final-observation": "algorithms/ppo.py, process_env_step: adds gamma times the value of "
         "the observation before the step",
         "resume": "runners/on_policy_runner.py, save: networks, optimizer, iteration, no random "
-        "states",
+        "states; learn counts the loaded iteration again",
     }
 
     def train(self, task: Task) -> Trained:

@@ -40,7 +40,7 @@ class TorchRLAdapter(Adapter):
         return self._train(task, None)
 
     def resume(self, task: Task) -> Trained:
-        """Load the latest checkpoint, and train for the remaining frames."""
+        """Load the latest checkpoint into the same objects, and train."""
         latest = CheckpointRotation(task.directory / "saved", keep_last=100).latest()
         return self._train(task, Path(latest))
 
@@ -60,10 +60,9 @@ class TorchRLAdapter(Adapter):
         buffer = TensorDictReplayBuffer(
             storage=LazyTensorStorage(_BATCH), sampler=SamplerWithoutReplacement(), batch_size=32
         )
-        remaining = task.frames - (0 if latest is None else _frames_in(latest))
         saved = task.directory / "saved"
         trainer = PPOTrainer(
-            collector=Collector(env, actor, frames_per_batch=_BATCH, total_frames=remaining),
+            collector=Collector(env, actor, frames_per_batch=_BATCH, total_frames=task.frames),
             total_frames=task.frames,
             frame_skip=1,
             optim_steps_per_batch=None,
