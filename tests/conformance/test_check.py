@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import sys
 from pathlib import Path
 
@@ -147,6 +148,16 @@ def test_an_unknown_probe_or_adapter_is_refused(tmp_path):
 def test_this_package_bootstraps_the_final_observation_and_uses_every_transition():
     names = ("final-observation", "transitions", "frames")
     assert results(load_adapter("hooktrainer"), *names) == dict.fromkeys(names, "pass")
+
+
+def test_the_scorecard_of_the_page_is_made_of_the_results():
+    docs = Path(__file__).parents[2] / "docs"
+    make, text = runpy.run_path(str(docs / "make_check.py")), (docs / "check.md").read_text()
+    found = make["read_results"]()
+    assert make["page"](text, found) == text
+    assert set(found) == set(ADAPTERS)
+    own = {one["probe"]: one["result"] for one in found["hooktrainer"]["findings"]}
+    assert own == dict.fromkeys(PROBES, "pass")
 
 
 @pytest.mark.slow

@@ -32,6 +32,8 @@ class TorchRLAdapter(Adapter):
         "evaluates too",
     }
     references: ClassVar[Mapping[str, str]] = {
+        "transitions": "collectors/_single.py, set_seed: resets the environment; the collector's "
+        "first observation is that of the reset before",
         "checkpoints": "trainers.py, Trainer.save_trainer: frames since the last save > interval",
     }
 
