@@ -51,6 +51,7 @@ COMMANDS: Final = {
     "verify-resume": "verify_resume:verify_resume",
     "verify-results": "verify_results:verify_results",
     "regress": "regress:regress",
+    "check": "check:check",
     "completion": "commands:completion",
     "policies list": "policies:list_",
     "policies show": "policies:show",

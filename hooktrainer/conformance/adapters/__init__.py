@@ -1,0 +1,1 @@
+"""Adapters of trainers, one file each, imported when they are checked."""
