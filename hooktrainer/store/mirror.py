@@ -197,13 +197,18 @@ class Mirror:
         self.remote = Remote(url)
         self.frames: int | None = None
         self.deadline = math.inf
-        self._keep, self._pause, self._closing, self._patience = Last(keep), pause, closing, patience
+        self._keep, self._pause, self._closing, self._patience = (
+            Last(keep),
+            pause,
+            closing,
+            patience,
+        )
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
         self._woken = threading.Event()  # ends a pause
         self._looked = threading.Event()
         self._pending: Checkpoint | None = None
-        self._is_closing = self._is_over = False
+        self._is_opening, self._is_closing, self._is_over = True, False, False
         self._taken: TakenError | None = None
         self._failure: str | None = None  # of a streak that was reported
         self._since: float | None = None  # of the attempt that is under way
@@ -229,6 +234,7 @@ class Mirror:
         self._thread = threading.Thread(target=self._work, name="mirror", daemon=True)
         self._thread.start()
         self._looked.wait(_FIRST_LOOK)
+        self._is_opening = False
         if self._taken is not None:
             raise self._taken
 
@@ -307,7 +313,8 @@ class Mirror:
             task()
         except TakenError as error:
             self._is_over, self._taken = True, error
-            _log.error("%s", error)
+            if not self._is_opening:
+                _log.error("%s Nothing is copied there.", error)
             return False
         except BaseException as error:  # what a file system's library raises is not known
             self.remote.reconnect()
@@ -349,7 +356,7 @@ class Mirror:
                     raise TakenError(
                         f"{self.remote.name} holds run {one.manifest.run_id}, not this run, "
                         f"{self._run_id}: continue that with --resume {self.remote.name}, or "
-                        "choose another --mirror. Nothing is copied there."
+                        "choose another --mirror."
                     )
 
     def _look_first(self) -> None:
