@@ -250,7 +250,7 @@ class RunConfig:
     """seed of the networks, the environments and the exploration"""
 
     logger: Means[Loggers] = ()
-    """csv, tensorboard, mlflow or wandb; may be repeated; by default csv and tensorboard"""
+    """csv, tensorboard, mlflow, wandb, prometheus; may be repeated; by default csv, tensorboard"""
     log_interval: FreeAmongSeeds[Count] = 5_000
     """frames in a log window"""
     progress_bar: Means[bool] = True
