@@ -197,12 +197,8 @@ class Mirror:
         self.remote = Remote(url)
         self.frames: int | None = None
         self.deadline = math.inf
-        self._keep, self._pause, self._closing, self._patience = (
-            Last(keep),
-            pause,
-            closing,
-            patience,
-        )
+        self._keep, self._pause = Last(keep), pause
+        self._closing, self._patience = closing, patience
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
         self._woken = threading.Event()  # ends a pause
@@ -289,6 +285,8 @@ class Mirror:
             with self._changed:
                 self._changed.wait_for(lambda: self._pending is not None or self._is_closing)
                 checkpoint = self._pending
+            if checkpoint is None and self.frames is None:
+                return
             task = partial(self._copy, checkpoint) if checkpoint else self._put_run_files
             if self._attempt(task):
                 if checkpoint is None:
@@ -312,7 +310,7 @@ class Mirror:
         try:
             task()
         except TakenError as error:
-            self._is_over, self._taken = True, error
+            self._is_over, self._taken, self._failure = True, error, "another run is there"
             if not self._is_opening:
                 _log.error("%s Nothing is copied there.", error)
             return False
@@ -389,15 +387,15 @@ class Mirror:
                     if name not in self._known or not self.remote.matches(place, record):
                         self.remote.put(checkpoint.path / file, place, record)
                     self._done.add(place)
-        self._put_run_files(always=True)
+        self._put_run_files()
         self.remote.publish(f"{SUBDIRECTORY}/{name}/{MANIFEST}", manifest)
         self.frames = checkpoint.frames
         self._done.clear()
         self._prune(Checkpoint(Path(name), checkpoint.manifest))
 
-    def _put_run_files(self, *, always: bool = False) -> None:
+    def _put_run_files(self) -> None:
         for file in _run_files(self._run):
-            if file.exists() and (always or self.frames is not None):
+            if file.exists():
                 self.remote.publish(file.name, file.read_bytes())
 
     def _prune(self, newest: Checkpoint) -> None:
@@ -468,21 +466,21 @@ def fetch(
                 f"{run.path} holds run {run.run_id}, and {remote.name} run {theirs}: choose "
                 "another --run-dir."
             )
-    fs.make_directories(run.checkpoints)
-    held = lock.RunLock(run.checkpoints)
-    try:
-        if complete:
+    if complete:
+        fs.make_directories(run.checkpoints)
+        held = lock.RunLock(run.checkpoints)
+        try:
             for file in _run_files(run):  # first: the checkpoint shows that they are there
                 with suppress(FileNotFoundError):
                     fs.write_atomically(file, tried(remote.read, file.name))
-        for one in complete:
-            try:
-                return _fetch_one(remote, one, run.checkpoints, tried)
-            except DamagedCheckpointError as error:
-                failures.append(str(error))
-                _log.warning("%s: an earlier checkpoint is taken.", error)
-    finally:
-        held.release()
+            for one in complete:
+                try:
+                    return _fetch_one(remote, one, run.checkpoints, tried)
+                except DamagedCheckpointError as error:
+                    failures.append(str(error))
+                    _log.warning("%s: an earlier checkpoint is taken.", error)
+        finally:
+            held.release()
     raise CheckpointError(f"No checkpoint in {remote.name} is intact: {listed(failures, most=3)}")
 
 

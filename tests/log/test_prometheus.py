@@ -61,9 +61,7 @@ def test_the_file_is_the_exposition_format(tmp_path):
 def test_labels_are_escaped_and_numbers_that_are_none_have_their_names(tmp_path):
     run = 'a "quoted" \\ and\nbroken {name}'
     with logger_at(tmp_path, run) as logger:
-        logger.log_scalars(
-            {'"\\': math.nan, "up": math.inf, "down": -math.inf, "größe": 1e300}, 1
-        )
+        logger.log_scalars({'"\\': math.nan, "up": math.inf, "down": -math.inf, "größe": 1e300}, 1)
     text = text_of(tmp_path)
     label = r'run="a \"quoted\" \\ and\nbroken {name}"'
     assert f'hooktrainer_metric{{{label},name="\\"\\\\"}} NaN\n' in text
