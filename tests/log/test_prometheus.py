@@ -70,7 +70,7 @@ def test_labels_are_escaped_and_numbers_that_are_none_have_their_names(tmp_path)
     read = samples(text)["hooktrainer_metric"]
     assert [labels["run"] for labels, _ in read] == [run] * 4
     assert {labels["name"] for labels, _ in read} == {'"\\', "up", "down", "größe"}
-    assert dict((labels["name"], value) for labels, value in read)["größe"] == 1e300
+    assert {labels["name"]: value for labels, value in read}["größe"] == 1e300
 
 
 def test_a_run_tells_its_restarts_its_last_save_and_its_mirror(tmp_path):
