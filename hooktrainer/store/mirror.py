@@ -11,6 +11,7 @@ import logging
 import math
 import threading
 import time
+from asyncio import CancelledError
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -408,7 +409,7 @@ class Mirror:
             for name in {*gone, *self._unfinished} - {newest.path.name}:
                 self.remote.remove(name)
                 self._known.pop(name, None)
-        except Exception as error:  # the checkpoint is there; the next one tries again
+        except (Exception, CancelledError) as error:  # the next checkpoint tries again
             _log.info("%s: a checkpoint is deleted later: %s", self.remote.name, _reason(error))
 
 
@@ -523,7 +524,7 @@ def _tried(
         except CheckpointError as error:
             if is_last or not isinstance(error, DamagedCheckpointError):
                 raise
-        except Exception as error:  # what a file system's library raises is not known
+        except (Exception, CancelledError) as error:  # what a library raises is not known
             if is_last:
                 raise CheckpointError(
                     f"{remote.name} cannot be read ({_reason(error)}), and may be intact: check "

@@ -18,6 +18,7 @@ from hooktrainer import RunDir
 from hooktrainer.algorithms import A2C
 from hooktrainer.algorithms.seed_runs import run_of
 from hooktrainer.cli.compare import compare_runs
+from hooktrainer.cli.scripts import command_again
 from hooktrainer.errors import CheckpointError, ConfigError, TakenError
 from hooktrainer.run.config import values_in
 from hooktrainer.store import Checkpoint, Mirror, fetch
@@ -116,6 +117,15 @@ def test_each_seed_has_a_mirror_of_its_own_and_a_new_run_none(tmp_path):
     assert values_in(A2C, tmp_path / "config.yaml") == {"lr": 0.1}
     with pytest.raises(ConfigError, match=r"mirror='s3://bucket' is not for a sweep"):
         Sweep(A2C(**OPTIONS, mirror="s3://bucket"), SweepOptions(run_dir=tmp_path / "sweep"))
+
+
+def test_a_replay_and_a_branch_do_not_write_to_the_mirror(tmp_path):
+    (tmp_path / "script.py").write_text("import argparse")
+    run = RunDir.create(tmp_path / "run")
+    argv = ["--mirror", "s3://bucket/run", "--lr", "1", "--mirror-keep=2"]
+    run.update(script=str(tmp_path / "script.py"), module=None, argv=argv, cwd=str(tmp_path))
+    assert command_again(run.path, ["--to"], trust=True, other=True)[0][2:] == ["--lr", "1", "--to"]
+    assert command_again(run.path, [], trust=True)[0][2:] == argv
 
 
 PPO = Path(__file__).parents[2] / "recipes/ppo_cartpole.py"

@@ -24,6 +24,7 @@ class Faults:
         rate: The share of calls with a fault.
         injected: The faults so far, by kind.
         broken: Calls that fail whenever they are made; ``"*"`` for all.
+        next: The lies of the next calls, by call.
         gate: Calls in ``stalled`` wait until it is open.
     """
 
@@ -35,6 +36,7 @@ class Faults:
         self.injected: dict[str, int] = {}
         self.broken: set[str] = set()
         self.stalled: set[str] = set()
+        self.next: dict[str, list[str]] = {}
         self.gate = threading.Event()
         self.calls: list[str] = []
         self.stale: list[Any] = []  # an earlier listing
@@ -47,6 +49,8 @@ class Faults:
             self.gate.wait()
         if {call, "*"} & self.broken:
             raise OSError(f"{call}: 503 Slow Down")
+        if self.next.get(call):
+            return self.next[call].pop()
         if self.random.random() >= self.rate:
             return None
         kind = self.random.choice(("error", "timeout", "cancelled", "stall", *lies))

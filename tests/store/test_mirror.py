@@ -196,6 +196,23 @@ def test_after_500_faults_nothing_that_was_said_to_be_there_is_missing(tmp_path,
     assert frames - 2 < back.frames <= frames  # a listing may be older
 
 
+@pytest.mark.parametrize(
+    ("call", "lie"),
+    [
+        *(("put_file", "truncated"), ("pipe_file", "truncated"), ("mv", "truncated")),
+        *(("open", "wrong bytes"), ("open", "short")),
+    ],
+)
+def test_each_lie_is_found_before_a_checkpoint_is_said_to_be_there(call, lie, tmp_path, caplog):
+    witness = Witness(URL, pause=0.0, closing=60.0)
+    with CheckpointManager(tmp_path / "run" / "checkpoints", mirror=witness) as manager:
+        FAULTS.next = {call: [lie] * 3}
+        manager.save(state(10), frames=10)
+    assert FAULTS.next == {call: []}
+    assert "is not there as it was written" in caplog.text
+    assert witness.said == [(10, True)]
+
+
 def test_a_streak_of_failures_is_reported_once_in_words_that_help(tmp_path, caplog):
     FAULTS.broken = {"put_file"}
     with manager_of(tmp_path) as manager:
