@@ -100,10 +100,12 @@ def run_of(algorithm: Kind, seed: int, place: Path | None) -> Kind:
     It shares neither hooks nor networks with the others. It is resumed if ``algorithm`` is, and
     starts from the beginning if its process ended before it began.
     """
-    resume, run_dir = algorithm.resume, None
+    resume, run_dir, mirror = algorithm.resume, None, None
     if place is not None:
         run_dir = place / f"seed{seed}"
-        if resume == "latest" and not RunDir(run_dir).holds_run:
+        if algorithm.mirror is not None:
+            mirror = f"{algorithm.mirror.rstrip('/')}/seed{seed}"
+        if resume == "latest" and not RunDir(run_dir).holds_run and algorithm.mirror is None:
             resume = None
     names = [name for name in ("hooks", "network") if hasattr(algorithm, name)]
     own = {name: copy.deepcopy(getattr(algorithm, name)) for name in names}
@@ -114,6 +116,7 @@ def run_of(algorithm: Kind, seed: int, place: Path | None) -> Kind:
         workers=0,
         run_dir=run_dir,
         resume=resume,
+        mirror=mirror,
         progress_bar=False,
         **own,
     )

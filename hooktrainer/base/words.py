@@ -133,6 +133,20 @@ def shell_word(text: object) -> str:
     return shlex.quote(printable(text))
 
 
+HIDDEN = ":***@"
+"""Stands for the password in an address."""
+
+
+def without_password(text: str) -> str:
+    """Hide the passwords in addresses.
+
+    Examples:
+        >>> without_password("sftp://me:secret@host/runs")
+        'sftp://me:***@host/runs'
+    """
+    return re.sub(r"(://[^/\s:]*):[^/\s]*@", rf"\1{HIDDEN}", text)
+
+
 def encodable(text: str) -> str:
     r"""Escape NUL and lone surrogates, which stand for undecodable bytes of file names.
 

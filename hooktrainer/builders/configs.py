@@ -218,7 +218,7 @@ class LoggerConfig(_RecorderConfig):
     """Where metrics go, and what of evaluations; for `make_trainer`.
 
     Attributes:
-        logger: Csv, tensorboard, mlflow or wandb, or several of these; empty for none.
+        logger: Csv, tensorboard, mlflow, wandb or prometheus, or several; empty for none.
         exp_name: Name of the experiment, with which that of its directory begins.
         record_video: Whether evaluations are filmed, by a recorder that can.
     """

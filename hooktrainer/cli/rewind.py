@@ -139,7 +139,8 @@ def bisect(
         copy = place / run.absolute().name
         _copy(run, good, copy)
         words = ["--stop-when", where, "--debug", "--no-progress-bar"]
-        command, directory = scripts.command_again(run, _words(run, good, copy, words), trust=trust)
+        words = _words(run, good, copy, words)
+        command, directory = scripts.command_again(run, words, trust=trust, other=True)
         log = place / "replay.log"
         with log.open("wb") as printed:
             child = ChildProgram(command[1:], directory, printed, printed)
@@ -240,7 +241,7 @@ def _words(run: Path, target: Checkpoint | None, copy: Path, args: Sequence[str]
 
 
 def _program(run: Path, words: Sequence[str], trust: bool) -> Callable[[], None]:
-    command, directory = scripts.command_again(run, words, trust=trust)
+    command, directory = scripts.command_again(run, words, trust=trust, other=True)
     output.note(shlex.join(command))
     os.chdir(directory)
     return partial(run_program, command[1:])

@@ -91,15 +91,24 @@ def _takes_options(script: str) -> bool:
     return _READS_OPTIONS.search(source) is not None
 
 
-def command_again(run: Path, words: Sequence[str], *, trust: bool) -> tuple[list[str], Path]:
+def command_again(
+    run: Path, words: Sequence[str], *, trust: bool, other: bool = False
+) -> tuple[list[str], Path]:
     """Return the command that began a run, with further words, and the directory to start it in.
+
+    Args:
+        run: The run's directory.
+        words: Further arguments.
+        trust: Whether another user or machine may have written the command.
+        other: Whether it trains a copy or another run, which must not write to the run's mirror.
 
     Raises:
         ConfigError: If another user or machine may have written it, unless it is trusted.
         NotFoundError: If the directory is gone.
     """
     state = RunDir(run).read()
-    command = [*command_of(run, state), *words]
+    command = command_of(run, state)
+    command = [*(without(command, ("--mirror", "--mirror-keep")) if other else command), *words]
     directory, shown = Path(str(state.get("cwd")).replace("\0", "")), printable(shlex.join(command))
     if not trust and not is_own_command(state):
         raise ConfigError(

@@ -42,7 +42,9 @@ class RunRecorder(TrainerHookBase):
     def __call__(self) -> None:
         """Write the status, the counters and the metrics."""
         progress, control = self.trainer.progress, self.trainer.control
+        mirror = getattr(self.trainer.checkpoints, "mirror", None)
         self.run_dir.update(
+            **({} if mirror is None else {"mirrored_frames": mirror.frames}),
             status=control.status,
             reason=control.stop_reason,
             frames=progress.frames,

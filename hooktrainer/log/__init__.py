@@ -1,4 +1,4 @@
-"""Loggers: `csv`, `tensorboard`, `mlflow`, `wandb`, and adapters for others."""
+"""Loggers: `csv`, `tensorboard`, `mlflow`, `wandb`, `prometheus`, and adapters for others."""
 
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .logger import as_logger as as_logger
     from .logger import as_loggers as as_loggers
     from .mlflow import MLflowSink as MLflowSink
+    from .prometheus import PrometheusSink as PrometheusSink
     from .sink import BackgroundSink as BackgroundSink
     from .sink import Sink as Sink
     from .sink import generate_exp_name as generate_exp_name

@@ -300,6 +300,7 @@ _SINKS: Final[Mapping[str, str]] = {
     "tensorboard": "tensorboard:TensorBoardSink",
     "mlflow": "mlflow:MLflowSink",
     "wandb": "wandb:WandbSink",
+    "prometheus": "prometheus:PrometheusSink",
 }
 """Module and class of each sink, imported on demand."""
 
@@ -364,6 +365,7 @@ def make_sinks(
         "tensorboard": {"directory": directory / "tensorboard", "run_name": name},
         "mlflow": named | {"experiment": experiment, "store": store, **mlflow},
         "wandb": named | {"project": experiment, **wandb},
+        "prometheus": place | {"labels": {"run": name, "run_id": run_id or ""}},
     }
     arguments["mlflow"]["tags"] = own | dict(mlflow.get("tags") or {})
     arguments["wandb"]["config"] = own | dict(wandb.get("config") or {})

@@ -639,11 +639,14 @@ class Loop:
         self.timing.lap("end")
 
     def _limit_wait(self, share: float) -> None:
-        """Limit the wait for loggers to a share of the time left."""
+        """Limit the wait for loggers to a share of the time left, for the mirror to half of it."""
         if self.control.deadline is not None:
             now = monotonic()
+            limit = share * max(0.0, self.control.deadline - now)
             for logger in self.loggers:
-                logger.set_deadline(now + share * max(0.0, self.control.deadline - now))
+                logger.set_deadline(now + limit)
+            if self.checkpoints is not None:
+                self.checkpoints.set_deadline(now + limit / 2)
 
     def _fail(self, error: BaseException, batch: TensorDictBase | None = None) -> BaseException:
         """Save aside, call ``on_exception``, close everything; further failures become notes.

@@ -43,7 +43,7 @@ from ..base.checks import (
 from ..base.endings import GRACE
 from ..base.plain import to_plain, without_omegaconf
 from ..base.untrusted import one_line, shown
-from ..base.words import did_you_mean, printable, whole_number
+from ..base.words import did_you_mean, printable, whole_number, without_password
 from ..errors import ConfigError
 from ..policies.trust import code_of
 from ..store.run_dir import read_config
@@ -250,7 +250,7 @@ class RunConfig:
     """seed of the networks, the environments and the exploration"""
 
     logger: Means[Loggers] = ()
-    """csv, tensorboard, mlflow or wandb; may be repeated; by default csv and tensorboard"""
+    """csv, tensorboard, mlflow, wandb, prometheus; may be repeated; by default csv, tensorboard"""
     log_interval: FreeAmongSeeds[Count] = 5_000
     """frames in a log window"""
     progress_bar: Means[bool] = True
@@ -263,7 +263,7 @@ class RunConfig:
     run_dir: Means[Directory | None] = None
     """directory of the run; by default runs/<name>/<timestamp>_seed<seed>"""
     resume: Means[str | None] = None
-    """resume from a checkpoint: latest, best, its frames, PATH or RUN@FRAMES"""
+    """resume from a checkpoint: latest, best, its frames, PATH, RUN@FRAMES, or a mirror's URL"""
     fork: Means[str | None] = None
     """begin a new run from a checkpoint: PATH, RUN (its latest), RUN@best or RUN@FRAMES"""
     allow_change: Means[Names] = ()
@@ -274,6 +274,10 @@ class RunConfig:
     """frames between two checkpoints"""
     keep_last: Means[Count] = 3
     """how many of the latest checkpoints to keep, in addition to the best one"""
+    mirror: Means[str | None] = None
+    """copy checkpoints to file:///DIR, s3://BUCKET/DIR, ...; --resume latest fetches them"""
+    mirror_keep: Means[Annotated[Count, Needs("mirror")] | None] = None
+    """how many of the latest checkpoints the mirror keeps; by default as many as the run"""
     snapshots: Means[Number] = 0
     """policies to save, evenly spaced over the run, to play and to look at: 0, or at least 2"""
 
@@ -321,7 +325,9 @@ class RunConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """The fields as plain values, as ``config.yaml`` holds them."""
-        return to_plain({one.name: getattr(self, one.name) for one in fields(self)})
+        plain = to_plain({one.name: getattr(self, one.name) for one in fields(self)})
+        hidden = {n: without_password(plain[n]) for n in ("mirror", "resume") if plain[n]}
+        return {**plain, **hidden}
 
 
 FREE_AMONG_SEEDS: Final = marked(RunConfig, Mark.MEANS, Mark.AMONG_SEEDS).union(
@@ -340,7 +346,7 @@ TRUST: Final = "--trust"
 """With `OPTION`: import and run what the file names."""
 NAME: Final = "name"
 """The entry with the name of the recipe or algorithm."""
-_NOT_AGAIN: Final = (NAME, "run_dir", "resume", "fork", "allow_change")
+_NOT_AGAIN: Final = (NAME, "run_dir", "resume", "fork", "allow_change", "mirror")
 """Entries that belong to the former run and are not applied to the new one."""
 
 

@@ -46,8 +46,8 @@ def get_logger(
     thread of its own.
 
     Args:
-        logger_type: `csv`, `tensorboard`, `mlflow` or `wandb`, or a sequence of these. None or
-            empty for no logger.
+        logger_type: `csv`, `tensorboard`, `mlflow`, `wandb` or `prometheus`, or a sequence of
+            these. None or empty for no logger.
         logger_name: The directory of the logs; the run's directory is `experiment_name` in it. Or a
             `RunDir`, which is the run's directory itself.
         experiment_name: Name of the run. With a `RunDir`, name of the experiment: MLflow's

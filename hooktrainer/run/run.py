@@ -16,7 +16,7 @@ from ..base.checks import check_count
 from ..base.cores import pin
 from ..base.kernels import pin_kernels
 from ..base.plain import to_yaml
-from ..base.words import printable, shell_word, which
+from ..base.words import printable, shell_word, which, without_password
 from ..errors import CheckpointError, ConfigError
 from ..hooks.policy_snapshot import PolicySnapshot
 from ..hooks.profiler import Profiler, Tracer
@@ -25,10 +25,20 @@ from ..hooks.stop_when import StopWhen
 from ..log.sink import DEFAULT_LOGGERS, check_kinds
 from ..loop.state import branched
 from ..networks.layers import Network
-from ..store import Best, Checkpoint, CheckpointManager, Last, find, list_checkpoints
+from ..store import (
+    Best,
+    Checkpoint,
+    CheckpointManager,
+    Last,
+    Mirror,
+    fetch,
+    find,
+    list_checkpoints,
+)
 from ..store.backends import backend_name, get_backend
 from ..store.lookup import find_runs, run_of
-from ..store.run_dir import RunDir
+from ..store.mirror import is_url
+from ..store.run_dir import RunDir, new_directory
 from ..trainer import Trainer
 from .config import Mark, RunConfig, check_ranges, marked
 from .get_logger import get_logger
@@ -209,9 +219,9 @@ class Run:
         self._report = report
         self._best = best or Best(1, "eval/return")
         if not keep:
-            for name in ("resume", "fork", "logger", "snapshots", "trace", "profile"):
+            for name in ("resume", "fork", "logger", "snapshots", "trace", "profile", "mirror"):
                 if value := getattr(args, name):
-                    raise ConfigError(f"{name}={value!r} needs a run_dir.")
+                    raise ConfigError(f"{name}={without_password(repr(value))} needs a run_dir.")
 
     @functools.cached_property
     def dir(self) -> RunDir:
@@ -279,18 +289,23 @@ class Run:
         """Find and check the run to resume, or make a new one."""
         args, experiment = self.args, self._experiment
         get_backend(backend_name())  # an unknown one is refused before anything is made
-        place, resume = args.run_dir, args.resume is not None
-        if resume or args.fork is not None:
+        place, resume = args.run_dir, args.resume
+        mirror = None
+        if args.mirror is not None:
+            mirror = Mirror(args.mirror, keep=args.mirror_keep or args.keep_last)
+        if is_url(resume) or (mirror is not None and resume == "latest"):
+            place, resume = fetched(args, experiment)
+        elif resume is not None or args.fork is not None:
             place = directory_of(args, experiment)
         run = RunDir.create(
-            place, experiment=experiment, seed=args.seed, resume=resume, begin=False
+            place, experiment=experiment, seed=args.seed, resume=resume is not None, begin=False
         )
         keep = Last(args.keep_last) | self._best
         self._checkpoints = CheckpointManager(  # refuses a run that another process trains
-            run.checkpoints, keep=keep, config=self._config, run_id=run.run_id
+            run.checkpoints, keep=keep, config=self._config, run_id=run.run_id, mirror=mirror
         )
         try:
-            fork = args.fork if args.resume is None else self._resume(run, args.resume)
+            fork = args.fork if resume is None else self._resume(run, resume)
             if fork is not None:
                 self._fork(run, Checkpoint.open(find(fork)[0]))
             elif self._state is None:  # a resumed run begins when its state is known to fit
@@ -469,6 +484,40 @@ def directory_of(args: RunConfig, experiment: str) -> Path | None:
             f"--run-dir, or begin a new one from it: --fork {checkpoint}"
         )
     return run
+
+
+def fetched(args: RunConfig, experiment: str) -> tuple[Path, str | None]:
+    """Fetch the checkpoint to resume from a mirror, if need be.
+
+    With ``--resume latest``, a run whose directory has checkpoints resumes from those. One that has
+    none anywhere begins, so that the same command starts and continues it.
+
+    Returns:
+        The run's directory, and what to resume there: ``None`` if the run begins.
+
+    Raises:
+        CheckpointError: If the mirror cannot be read, or ``--resume URL`` has no checkpoint.
+        ConfigError: If the options contradict each other.
+    """
+    is_latest, place = args.resume == "latest", args.run_dir
+    url = (args.mirror if is_latest else args.resume) or ""
+    name = without_password(url)
+    if args.fork is not None:
+        raise ConfigError(f"--resume {name} continues a run: leave out --fork {args.fork}.")
+    if place is None:
+        runs = find_runs("runs", experiment) if is_latest else []
+        place = runs[-1].path if runs else new_directory(Path("runs") / experiment, args.seed)
+    run = RunDir(place)
+    if is_latest and any(run.checkpoints.glob("step_*")):
+        return run.path, "latest"
+    found = fetch(url, run.path)
+    if found is not None:
+        print(f"fetched {printable(found.path)} from {printable(name)}")
+        return run.path, str(found.path)
+    if not is_latest:
+        raise CheckpointError(f"--resume {name}: there is no checkpoint.")
+    print(f"neither {printable(run.path)} nor {printable(name)} has a checkpoint: the run begins.")
+    return run.path, "latest" if run.holds_run else None
 
 
 def check_unchanged(

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .lookup import list_checkpoints as list_checkpoints
     from .lookup import run_of as run_of
     from .manager import CheckpointManager as CheckpointManager
+    from .mirror import Mirror as Mirror
+    from .mirror import fetch as fetch
     from .retention import All as All
     from .retention import Best as Best
     from .retention import EveryFrames as EveryFrames

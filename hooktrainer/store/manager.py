@@ -18,8 +18,10 @@ from ..errors import CheckpointError, ConfigError, DamagedCheckpointError, Write
 from . import lock
 from .backends import backend_name, get_backend
 from .lookup import find, list_checkpoints
+from .mirror import Mirror
 from .provenance import new_run_id, origin
 from .retention import Best, Last, Retention, best_of
+from .run_dir import RunDir
 from .stored import (
     TENSORS,
     TRASH,
@@ -59,12 +61,14 @@ class CheckpointManager:
         config: The configuration of the run, plain data, recorded in every manifest.
         run_id: The run that the checkpoints belong to; by default that of the ``run.json`` next to
             the directory, else that of the checkpoints in it, else a new one.
+        mirror: Copies every checkpoint to another place, in the background.
 
     Attributes:
         forked_from: Where the run branched off, as in `Manifest`; ``None`` if it did not.
 
     Raises:
         CheckpointError: If another manager writes to the directory, or there is no such back end.
+        TakenError: If the mirror holds another run.
 
     Examples:
         >>> with CheckpointManager("runs/a/checkpoints", keep=Last(2)) as manager:
@@ -84,6 +88,7 @@ class CheckpointManager:
         on_failure: Literal["stop", "continue"] = "stop",
         config: Mapping[str, Any] | None = None,
         run_id: str | None = None,
+        mirror: Mirror | None = None,
     ) -> None:
         if on_failure not in ("stop", "continue"):
             raise ConfigError(f"on_failure={on_failure!r}: it must be 'stop' or 'continue'.")
@@ -92,6 +97,7 @@ class CheckpointManager:
         chosen = best_of(self.keep)  # raises ConfigError unless it is a retention policy
         self.best = best or chosen
         self.config = dict(config or {})
+        self.mirror = mirror
         self._run_id = run_id
         self._backend_name = backend_name(backend)
         self._backend = get_backend(self._backend_name)
@@ -109,11 +115,15 @@ class CheckpointManager:
         try:
             sweep(self.directory, UNFINISHED, TRASH)
             committed = self.checkpoints()
+            latest = committed[-1] if committed else None
+            if mirror is not None:
+                mirror.open(RunDir(self.directory.parent), self.run_id, self.best, latest)
         except BaseException:
             self._lock.release()
             raise
-        self._sequence = committed[-1].manifest.sequence + 1 if committed else 0
-        self.forked_from = committed[-1].manifest.forked_from if committed else None
+        self._sequence = latest.manifest.sequence + 1 if latest else 0
+        self._time = latest.manifest.time if latest else 0.0
+        self.forked_from = latest.manifest.forked_from if latest else None
 
     @property
     def run_id(self) -> str:
@@ -145,11 +155,12 @@ class CheckpointManager:
             WriteFailedError: If a write failed and ``on_failure`` is ``"stop"``.
         """
         self.wait()
+        self._time = max(time.time(), self._time)  # the clock of this machine may be behind
         manifest = Manifest(
             frames=frames,
             optim_steps=optim_steps,
             sequence=self._sequence,
-            time=time.time(),
+            time=self._time,
             backend=self._backend_name,
             run_id=self.run_id,
             forked_from=self.forked_from,
@@ -208,6 +219,8 @@ class CheckpointManager:
         committed = write_checkpoint(path, manifest, state, tensors, self._backend, previous)
         self._previous = committed, committed.stats()
         self._listed[path] = committed
+        if self.mirror is not None:
+            self.mirror.push(committed)
         try:
             self._prune()
         except OSError as error:  # the state is safe; the next save deletes older ones
@@ -397,8 +410,13 @@ class CheckpointManager:
 
     # --- closing -------------------------------------------------------------------------------
 
+    def set_deadline(self, deadline: float) -> None:
+        """Set when, by `time.monotonic`, `close` waits for the mirror no more."""
+        if self.mirror is not None:
+            self.mirror.deadline = deadline
+
     def close(self) -> None:
-        """Wait for the last save and release the directory; safe to call again.
+        """Wait for the last save and the mirror, and release the directory; safe to call again.
 
         Raises:
             WriteFailedError: If a write failed and ``on_failure`` is ``"stop"``.
@@ -407,6 +425,8 @@ class CheckpointManager:
             self.wait()
         finally:
             self._pool.shutdown()  # also waits if `wait` was interrupted
+            if self.mirror is not None:
+                self.mirror.close()
             self._lock.release()
 
     def __enter__(self) -> CheckpointManager:

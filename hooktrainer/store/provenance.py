@@ -23,6 +23,7 @@ from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import Any, Final
 
 from ..base.version import __version__
+from ..base.words import without_password
 
 _PACKAGES: Final = ("torch", "tensordict", "torchrl", "gymnasium", "numpy", "hooktrainer")
 
@@ -30,14 +31,15 @@ _PACKAGES: Final = ("torch", "tensordict", "torchrl", "gymnasium", "numpy", "hoo
 def this_process() -> dict[str, Any]:
     """The process that trains: its command, signed by its user, its libraries, its project."""
     script, module, is_command = _program()
-    typed = [script.name, *sys.argv[1:]] if script and is_command else sys.orig_argv
+    argv = [without_password(word) for word in sys.argv[1:]]
+    typed = [script.name, *argv] if script and is_command else sys.orig_argv
     command = {
         "pid": os.getpid(),
         "host": socket.gethostname(),
-        "command": shlex.join(typed),  # for people; the rest is for running it again
+        "command": without_password(shlex.join(typed)),  # for people; the rest: to run it again
         "script": None if script is None else str(script),
         "module": module,
-        "argv": sys.argv[1:],
+        "argv": argv,
         "cwd": str(Path.cwd()),
     }
     return {**command, "signature": sign_command(command), **origin()}

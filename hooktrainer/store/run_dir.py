@@ -342,6 +342,7 @@ class RunState(TypedDict, total=False):
     frames: int
     total_frames: int | None
     unit: str
+    mirrored_frames: int | None
     optim_steps: int
     seconds: float
     metrics: Mapping[str, float | str]

@@ -203,7 +203,9 @@ def _check_algorithm(algorithm: Algorithm) -> None:
     name = algorithm.name()
     if algorithm.seeds is not None:
         raise ConfigError(f"{name}: seeds={algorithm.seeds}: give the sweep the number of seeds.")
-    for field in ("workers", "engine", "collectors", "resume", "fork", "loggers", "run_dir"):
+    for field in (
+        *("workers", "engine", "collectors", "resume", "fork", "loggers", "run_dir", "mirror"),
+    ):
         if value := getattr(algorithm, field):
             raise ConfigError(
                 f"{name}: {field}={value!r} is not for a sweep: leave it out. Several processes "

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from hooktrainer import RunDir, RunRecorder
+from hooktrainer.store import run_dir
 from hooktrainer.testing import tiny_trainer
 
 
@@ -52,6 +55,28 @@ def test_a_run_that_an_exception_ended(tmp_path, error, status):
     assert run["status"] == status
     assert type(error).__name__ in run["reason"]
     assert run["frames"] == 10
+
+
+def test_the_heartbeat_is_written_after_a_batch_and_at_most_once_a_second(tmp_path, monkeypatch):
+    trainer, read = recorded(tmp_path, total_frames=200)
+    monkeypatch.setattr(run_dir, "_now", lambda: f"at {trainer.progress.seconds:.0f} s")
+    seen = []
+
+    def look():
+        run = read()
+        assert (run["pid"], run["host"]) == (os.getpid(), socket.gethostname())
+        seen.append((run["frames"], run["updated"], run["status"]))
+        trainer.progress.seconds += 0.4  # of a batch of ten frames
+
+    trainer.register_op("post_steps", look)
+    trainer.train()
+    beats = list(dict.fromkeys(seen))
+    assert len(seen) == 20
+    assert beats[:4] == [
+        *((0, "at 0 s", "running"), (40, "at 1 s", "running")),
+        *((60, "at 2 s", "running"), (90, "at 3 s", "running")),
+    ]
+    assert list((tmp_path / "run").glob(".tmp-*")) == []
 
 
 def test_the_final_report_says_what_was_reached_and_where_to_look(tmp_path, capsys):
