@@ -63,7 +63,7 @@ class Slow(hooktrainer.TrainerHookBase):
 slow = Slow()
 def run(place):
     return PPO(env="CartPole-v1", total_frames=64 * 100, num_envs=2, steps_per_batch=32,
-        mini_batch_size=32, num_epochs=1, eval_interval=640, eval_episodes=1, num_cells=(8,),
+        mini_batch_size=32, num_epochs=1, eval_interval=640, eval_episodes=1, num_cells=(8,), stop_at=None,
         logger="csv", seed=3, run_dir=place, workers=2, hooks=[slow])
 
 first = run("a")

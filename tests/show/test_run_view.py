@@ -27,6 +27,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> PPO:
         eval_interval=64,
         eval_episodes=1,
         num_cells=(8,),
+        stop_at=None,
         logger="csv",
         snapshots=2,
         seed=1,
