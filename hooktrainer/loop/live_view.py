@@ -93,7 +93,9 @@ class LiveView(tqdm):  # type: ignore[type-arg]
             chart = line_chart(self._curves[shown], shown)
             caption = f"<figcaption>{escape(shown)}</figcaption>"
             drawn = f'<figure class="chart">{caption}{chart}</figure>'
-        cells = [(escape(name), f"{value:.4g}") for name, value in self._latest(names).items()]
+        cells = [
+            (escape(name), f"{value + 0.0:.4g}") for name, value in self._latest(names).items()
+        ]
         return as_output(f'{head}<div class="row">{drawn}{rows(cells)}</div>')
 
     def _latest(self, names: list[str]) -> dict[str, float]:

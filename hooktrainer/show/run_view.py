@@ -77,7 +77,7 @@ class RunView:
         if self.metric is not None:
             lines.append(sparkline(self.curves[self.metric].values, 60))
         if self.times:
-            console = Console(file=io.StringIO(), width=100, force_jupyter=False)
+            console = Console(file=io.StringIO(), width=100, color_system=None, force_jupyter=False)
             console.print(time_table(self.times))
             lines += ["", console.file.getvalue().rstrip()]  # type: ignore[attr-defined]
         return "\n".join(lines)
