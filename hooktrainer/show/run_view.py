@@ -20,6 +20,8 @@ from ..base.notebook import as_output, rows
 from ..base.words import duration, plural, printable
 from ..errors import USER_ERRORS, ConfigError, NotFoundError
 from ..loop.timing import time_rows, time_table
+from ..policies import list_policies
+from ..policies.saved import best_policy
 from ..store.lookup import list_checkpoints, no_run
 from ..store.run_dir import RunDir
 from .chart import sparkline
@@ -69,7 +71,9 @@ class RunView:
             lines.append(f"{printable(self.metric)} {last}, at most {best}")
         saved = list_checkpoints(self.run.checkpoints).checkpoints
         at = f", the latest at {saved[-1].frames:,}" if saved else ""
-        lines.append(f"{plural(len(saved), 'checkpoint')}{at}")
+        policies = list_policies(self.run)
+        played = f", {plural(len(policies), 'policy', 'policies')}" if policies else ""
+        lines.append(f"{plural(len(saved), 'checkpoint')}{at}{played}")
         return lines
 
     def __repr__(self) -> str:
@@ -108,8 +112,6 @@ class RunView:
 
     def _filmed(self) -> str:
         """Return a film of the best saved policy, or the reason why there is none."""
-        from ..policies import list_policies
-        from ..policies.saved import best_policy
         from .gallery.film import encode, film_policies
         from .gallery.recording import View
 
