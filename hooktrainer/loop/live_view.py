@@ -6,7 +6,7 @@ import io
 import math
 from collections.abc import Mapping
 from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tqdm import tqdm
 
@@ -16,9 +16,6 @@ from ..base.words import duration
 from ..errors import ConfigError
 from ..log.csv import read_csv
 from ..store.run_dir import RunDir
-
-if TYPE_CHECKING:
-    from .loop import Loop
 
 _CURVES: Final = ("eval/return", "train/return", "validation/loss")
 """The metrics of the curve: the first that the run has, else its first loss."""
@@ -35,10 +32,10 @@ class LiveView(tqdm):  # type: ignore[type-arg]
     did.
 
     Args:
-        trainer: The trainer of the run, which is about to begin.
+        trainer: The `Loop` of the run, which is about to begin.
     """
 
-    def __init__(self, trainer: Loop) -> None:
+    def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         self._curves = _curves_so_far(trainer)
         self._handle: Any = None
@@ -107,7 +104,7 @@ class LiveView(tqdm):  # type: ignore[type-arg]
         return dict(there[:_MOST_METRICS])
 
 
-def _curves_so_far(trainer: Loop) -> dict[str, list[tuple[float, float]]]:
+def _curves_so_far(trainer: Any) -> dict[str, list[tuple[float, float]]]:
     """Return the curves of a resumed run up to its checkpoint."""
     frames = trainer.progress.frames
     if trainer.checkpoints is None or not frames:
