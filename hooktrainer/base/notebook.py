@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
 # Text has the color of the output around it, so that dark and light themes both fit.
 _STYLE = """<style>
@@ -39,7 +40,7 @@ def as_output(body: str) -> str:
     return f'{_STYLE}<div class="hooktrainer">{body}</div>'
 
 
-def rows(cells: list[tuple[str, ...]]) -> str:
+def rows(cells: Iterable[tuple[str, ...]]) -> str:
     """Return a table of HTML cells: in every row a name, then numbers."""
     lines = (
         "".join([f"<tr><th>{name}</th>", *(f'<td class="n">{n}</td>' for n in numbers), "</tr>"])

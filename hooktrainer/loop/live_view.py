@@ -6,6 +6,7 @@ import io
 import math
 from collections.abc import Mapping
 from html import escape
+from importlib import import_module
 from typing import Any, Final
 
 from tqdm import tqdm
@@ -56,17 +57,15 @@ class LiveView(tqdm):  # type: ignore[type-arg]
                 if len(points) > _MOST_POINTS:
                     del points[1::2]
 
-    def display(self, msg: str | None = None, pos: int | None = None) -> bool:
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
         """Draw the output; `tqdm` calls this when it is due."""
         line = self._line()
         data = {"text/html": self._html(line), "text/plain": line}
         if self._handle is None:
-            from IPython.display import display
-
+            display = import_module("IPython.display").display
             self._handle = display(data, raw=True, display_id=True)
         else:
             self._handle.update(data, raw=True)
-        return True
 
     def _line(self) -> str:
         trainer, unit, known = self._trainer, self._trainer.source.unit, self.format_dict
