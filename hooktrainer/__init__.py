@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .policies import play_episodes as play_episodes
     from .run.get_logger import get_logger as get_logger
     from .run.session import Session as Session
+    from .show.run_view import view as view
     from .store.run_dir import RunDir as RunDir
     from .trainer import Trainer as Trainer
 else:

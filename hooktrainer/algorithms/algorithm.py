@@ -7,11 +7,11 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from typing_extensions import dataclass_transform
+from typing_extensions import Self, dataclass_transform
 
 from ..base.checks import check_names
 from ..errors import ConfigError
@@ -79,6 +79,9 @@ class Algorithm(AlgorithmConfig):
         With ``seeds`` it returns a list of results, one for each. A type checker cannot tell:
         `train_seeds` is typed as that.
 
+        Interrupting the kernel of a Jupyter notebook ends the run after the current batch, and this
+        returns; `resumed` continues it.
+
         Args:
             keep: As for `trainer`.
 
@@ -90,7 +93,22 @@ class Algorithm(AlgorithmConfig):
         self._announce()
         trainer = self.built(self.run_dir is not None if keep is None else keep)
         trainer.train()
+        if trainer.control.status == "interrupted":  # in a notebook; elsewhere that raises
+            how = "nothing was saved, since it has no run_dir"
+            if trainer.checkpoints is not None:
+                place = str(trainer.checkpoints.directory.parent)
+                given = "" if self.run_dir is not None else f"run_dir={place!r}"
+                how = f"continue it with .resumed({given}).train() of this {type(self).__name__}"
+            print(f"Interrupted at {trainer.amount}; {how}.")
         return trainer
+
+    def resumed(self, **changes: Any) -> Self:
+        """Return this run, to be continued from its latest checkpoint; it needs a ``run_dir``.
+
+        Args:
+            **changes: Fields with another value, such as a larger ``total_frames``.
+        """
+        return replace(self, resume="latest", fork=None, **changes)
 
     def train_seeds(self, *, keep: bool | None = None) -> list[SeedResult]:
         """Train every one of ``seeds``. One that fails leaves the others alone.

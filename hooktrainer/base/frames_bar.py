@@ -11,18 +11,18 @@ from itertools import chain, repeat
 from typing import Any
 from weakref import WeakSet
 
-from tqdm import tqdm as plain_tqdm
-from tqdm.auto import tqdm
+from tqdm import tqdm
+
+from .notebook import in_kernel
 
 SECONDS = 30.0
 """Interval between lines outside a terminal."""
 
 
-def frames_bar(unit: str = "frames", **kwargs: Any) -> plain_tqdm:  # type: ignore[type-arg]
+def frames_bar(unit: str = "frames", **kwargs: Any) -> tqdm:  # type: ignore[type-arg]
     """Return a `tqdm` bar over frames; the other arguments are those of `tqdm`."""
     look: dict[str, Any] = {"unit": f" {unit}", "unit_scale": True, "smoothing": 0.1}
-    is_notebook = any(base.__name__ == "tqdm_notebook" for base in tqdm.__mro__)
-    if is_notebook or (sys.stderr is not None and sys.stderr.isatty()):
+    if in_kernel() or (sys.stderr is not None and sys.stderr.isatty()):
         return tqdm(**look, dynamic_ncols=True, **kwargs)
     return _Lines(**look, mininterval=SECONDS, maxinterval=SECONDS, **kwargs)
 
@@ -42,21 +42,21 @@ def print_line(line: str) -> None:
 @contextmanager
 def without_monitor() -> Iterator[None]:
     """In the block, no bar starts tqdm's thread, not those of libraries either."""
-    before = plain_tqdm.monitor_interval
-    plain_tqdm.monitor_interval = 0
+    before = tqdm.monitor_interval
+    tqdm.monitor_interval = 0
     try:
         yield
     finally:
-        plain_tqdm.monitor_interval = before
+        tqdm.monitor_interval = before
 
 
 def forget_bars() -> None:
     """Detach a forked process from its parent's bars and their locks."""
-    plain_tqdm.set_lock(threading.RLock())
-    tqdm._instances = plain_tqdm._instances = WeakSet()  # type: ignore[attr-defined]
+    tqdm.set_lock(threading.RLock())
+    tqdm._instances = WeakSet()  # type: ignore[attr-defined]
 
 
-class _Lines(plain_tqdm):  # type: ignore[type-arg]
+class _Lines(tqdm):  # type: ignore[type-arg]
     """A bar that writes lines."""
 
     @staticmethod

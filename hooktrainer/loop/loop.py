@@ -20,6 +20,7 @@ from ..base.checks import check_seed
 from ..base.cores import compute_threads, threads_for
 from ..base.endings import ENDED
 from ..base.frames_bar import frames_bar, show_frames
+from ..base.notebook import in_kernel
 from ..base.tensordicts import count_valid, not_a_tensordict
 from ..base.words import listed
 from ..errors import ConfigError, HookError, NonFiniteError, SkipOptimStep, add_note, as_failure
@@ -101,6 +102,10 @@ class Loop:
 
         Does nothing if the loaded run has ended; see `has_ended`.
 
+        In a Jupyter notebook it shows a `hooktrainer.loop.live_view.LiveView`, and SIGINT, which
+        interrupting the kernel sends, ends the run in the same way without an exception: the status
+        is ``"interrupted"``.
+
         Raises:
             ConfigError: If nothing would be trained, or the trainer is closed.
             SystemExit: With code 128 + n after signal n (SIGINT, SIGTERM or SIGHUP); the run
@@ -126,8 +131,9 @@ class Loop:
         return GracefulSignals(self.control, self.grace, self.bridge.only_cleans_up)
 
     def _exit_after_signal(self) -> None:
-        if self.control.signal is not None:
-            raise SignalExit(self.control.signal, deadline=self.control.deadline)
+        number = self.control.signal
+        if number is not None and not (number == signal.SIGINT and in_kernel()):
+            raise SignalExit(number, deadline=self.control.deadline)
 
     def run(self) -> None:
         """Run the loop as `train` does, without signal handlers and thread settings."""
@@ -303,13 +309,16 @@ class Loop:
 
     def describe(self) -> str:
         """List every hook by point in run order, with its cadence and the state it saves."""
-        head = f"Trainer: {self._amount}, {self.progress.optim_steps:,} optimizer steps"
+        head = f"Trainer: {self.amount}, {self.progress.optim_steps:,} optimizer steps"
         return f"{head}\n{draw_hooks(self.registry.table())}"
 
     __str__ = describe
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.control.status}, {self.amount}>"
+
     @property
-    def _amount(self) -> str:
+    def amount(self) -> str:
         """The frames so far, of how many, in the unit of the collector."""
         of = "" if math.isinf(self.total_frames) else f" of {self.total_frames:,}"
         return f"{self.progress.frames:,}{of} {self.source.unit}"
@@ -537,8 +546,7 @@ class Loop:
         self.timing.lap_start = perf_counter()
         self.source.timing = self.timing  # it tells what collecting consists of
         if self.progress_bar:
-            frames, total = self.progress.frames, self.known_total
-            self._bar = frames_bar(self.source.unit, total=total, initial=frames)
+            self._bar = self._new_bar()
         is_saved = self.save_trainer_file is not None or self.checkpoints is not None
         if is_saved and (unsaved := self.source.unsaved):
             warnings.warn(unsaved, stacklevel=3)
@@ -576,7 +584,7 @@ class Loop:
                     raise ConfigError("the collector ended before it yielded a batch.")
                 if not self.source.ended:
                     # A collector that ends on purpose gives this number as its total_frames.
-                    self.control.request_stop(f"the collector ended at {self._amount}")
+                    self.control.request_stop(f"the collector ended at {self.amount}")
                 return
             if not is_tensor_collection(batch):
                 raise ConfigError(not_a_tensordict("the collector's batch is", batch))
@@ -618,6 +626,8 @@ class Loop:
                 logger.log_scalars(window, self.progress.frames)
                 if flush:
                     logger.flush()
+            if add_window := getattr(self._bar, "add_window", None):
+                add_window(window)
 
     def _finish(self) -> None:
         """End the hooks, write the last window and save."""
@@ -674,6 +684,14 @@ class Loop:
         _call_all("on_exception", calls, active=error)
         self._close(active=error)
         return error
+
+    def _new_bar(self) -> Any:
+        if in_kernel():
+            from .live_view import LiveView
+
+            return LiveView(self)
+        frames, total = self.progress.frames, self.known_total
+        return frames_bar(self.source.unit, total=total, initial=frames)
 
     def _show_progress(self, *, final: bool = False) -> None:
         """Move the bar; if that draws it, or at the end, set the metrics that it shows next."""

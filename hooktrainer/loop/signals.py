@@ -14,6 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..base.endings import ENDING_SIGNALS, GRACE, has_default, is_importing
+from ..base.notebook import in_kernel
 
 if TYPE_CHECKING:
     from .control import Control
@@ -40,7 +41,7 @@ class GracefulSignals:
 
     Shortly before ``grace`` seconds have passed an unfinished batch is abandoned with a
     `SignalExit`. If even that does not end the process, as in a call that never returns, it exits
-    immediately with the same code.
+    immediately with the same code, unless it is the kernel of a notebook.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class GracefulSignals:
             )
             self._is_abandoned = True
             signal.pthread_kill(threading.main_thread().ident, number)  # type: ignore[arg-type]
-        if not self._has_ended(deadline):
+        if not self._has_ended(deadline) and not in_kernel():
             _log(
                 f"{name}: the run has not ended within {self._grace:g} seconds, and is cut off. "
                 "--resume latest continues from its last checkpoint."

@@ -42,5 +42,7 @@ if TYPE_CHECKING:
     from .report.summary import summarize as summarize
     from .results.result_rows import read_digest as read_digest
     from .results.result_rows import read_rows as read_rows
+    from .run_view import RunView as RunView
+    from .run_view import view as view
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
 import numpy as np
 
+from ..base.axes import Axes, ticks
 from .curves import Band, Curve
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 10, 26
 _NARROW = (360, 230)
 _MARK = 5  # radius
-_MOST_POINTS = 400
 COLORS = 10
 """Number of colours; the page's style has a class for each, ``c0`` and so on."""
 MOST_SHADED = 4
@@ -62,46 +60,6 @@ def figure(
     return f"<figure>{legend}{drawn}<figcaption>{caption}</figcaption></figure>"
 
 
-class _Axes:
-    """Coordinates in a drawing, and its axes."""
-
-    def __init__(
-        self, size: tuple[int, int], xs: tuple[float, float], ys: tuple[float, float], inset: int
-    ) -> None:
-        self.width, self.height = size
-        self.inset = inset
-        self.x_low, self.x_high = xs if xs[1] > xs[0] else (xs[0] - 1, xs[0] + 1)
-        self.y_ticks, self.y_low, self.y_high = ticks(*ys, 6)
-
-    def x(self, x: float) -> float:
-        across = self.width - _LEFT - _RIGHT - 2 * self.inset
-        share = (x - self.x_low) / (self.x_high - self.x_low)
-        return round(_LEFT + self.inset + share * across, 1)
-
-    def y(self, y: float) -> float:
-        share = (self.y_high - y) / (self.y_high - self.y_low)
-        return round(_TOP + share * (self.height - _TOP - _BOTTOM), 1)
-
-    def points(self, xs: np.ndarray, ys: np.ndarray) -> str:
-        chosen = np.unique(np.linspace(0, len(xs) - 1, min(len(xs), _MOST_POINTS)).round())
-        return " ".join(f"{self.x(xs[int(i)])},{self.y(ys[int(i)])}" for i in chosen)
-
-    def begin(self, x_ticks: Sequence[tuple[float, str]]) -> list[str]:
-        parts = [f'<svg viewBox="0 0 {self.width} {self.height}" role="img">']
-        for value, name in self.y_ticks:
-            y = self.y(value)
-            parts.append(
-                f'<line class="grid" x1="{_LEFT}" x2="{self.width - _RIGHT}" y1="{y}" y2="{y}"/>'
-                f'<text x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{name}</text>'
-            )
-        for value, name in x_ticks:
-            if self.x_low <= value <= self.x_high:
-                at = f'x="{self.x(value)}" y="{self.height - 6}"'
-                anchor = "end" if value == self.x_high else "middle"  # else it is cut off
-                parts.append(f'<text {at} text-anchor="{anchor}">{escape(name)}</text>')
-        return parts
-
-
 def chart(
     groups: Sequence[tuple[str, Sequence[tuple[str, Curve]]]],
     bands: Sequence[Band],
@@ -124,7 +82,7 @@ def chart(
     ends += [float(end) for band in bands if len(band.frames) for end in band.frames[[0, -1]]]
     ends += [mark.frames for mark in marks]
     values = np.concatenate([edge for edge in shown if len(edge)])
-    axes = _Axes(
+    axes = Axes(
         (width, height),
         (min(ends), max(ends)),
         (float(values.min()), float(values.max())),
@@ -175,35 +133,3 @@ def sparkline(
     )
     low, high = scale or (min(parts, default=0.0), max(parts, default=0.0))
     return "".join(_BLOCKS[round((part - low) / ((high - low) or 1.0) * 7)] for part in parts)
-
-
-# -- Round numbers along an axis.
-
-
-def ticks(low: float, high: float, most: int) -> tuple[list[tuple[float, str]], float, float]:
-    """Choose about ``most`` round ticks of an axis.
-
-    Returns:
-        Ticks as values and labels, from below ``low`` to above ``high``; the first; the last.
-    """
-    if not high > low:
-        low, high = low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2
-    rough = (high - low) / max(1, most - 1)
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough * (1 - 1e-9))
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    marks = [(i * step, label(i * step, step)) for i in range(first, last + 1)]
-    return marks, first * step, last * step
-
-
-def label(value: float, step: float) -> str:
-    """Format a tick label, ``step`` apart from the next, such as ``2.5k`` or ``0.01``."""
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size and (step >= size / 100):
-            return f"{value / size:.10g}{unit}"
-    if value == 0:
-        return "0"
-    if step < 1e-4:
-        return f"{value:.3g}"
-    decimals = next(n for n in range(7) if abs(round(step, n) - step) < 1e-6 * step)
-    return f"{value:.{decimals}f}"

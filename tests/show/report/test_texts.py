@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from hooktrainer.show.chart import sparkline, ticks
+from hooktrainer.base.axes import ticks
+from hooktrainer.show.chart import sparkline
 from hooktrainer.show.report.analysis import interval_text, reaching_text
 from hooktrainer.show.report.grouping import spread
 from hooktrainer.statistics import Interval, time_to_reach
