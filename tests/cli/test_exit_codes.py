@@ -25,6 +25,7 @@ def act():
     if sys.argv[1].startswith("SIG"):
         os.kill(os.getpid(), getattr(signal, sys.argv[1]))
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, under which tests may run, ignores it
 trainer = tiny_trainer(total_frames=50)
 trainer.register_op("post_steps", act)
 trainer.train()

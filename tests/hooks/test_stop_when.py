@@ -14,6 +14,11 @@ from hooktrainer.algorithms import PPO
 from hooktrainer.hooks import StopWhen
 from hooktrainer.hooks.stop_when import Condition
 
+
+def example(trainer: Trainer) -> StopWhen:
+    return StopWhen("loss > 1e9")
+
+
 VALUES = {"loss/actor": 1.0, "loss/critic": math.nan, "train/return": 20.0, "losses": -5.0}
 
 
