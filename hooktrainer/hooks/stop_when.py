@@ -146,6 +146,9 @@ class StopWhen(TrainerHookBase):
         if self._watch is not None and self.trainer.timing.trace is self._watch:
             self.trainer.timing.trace = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_batch": None, "_watch": None}
+
 
 class _Watch(Trace):
     """A trace that only notes after which hook or phase a parameter was not finite first."""
@@ -222,6 +225,9 @@ class Condition:
     def __call__(self, values: Values) -> bool:
         """Whether it holds for these numbers."""
         return self._test(values)
+
+    def __reduce__(self) -> tuple[type[Condition], tuple[str]]:
+        return Condition, (self._text,)  # functions do not pickle
 
     def reads(self, name: str) -> bool:
         """Whether it depends on the number of this name."""

@@ -354,7 +354,7 @@ class Session(Trainer):
                 f"{what} {where} the block: call it in `with Session(...) as session:`."
             )
         if self.control.is_leaving:
-            why = self.control.stop_reason or f"it has all its {self._amount}"
+            why = self.control.stop_reason or f"it has all its {self.amount}"
             raise HookError(f"{what}: the run has ended ({why}): loop `while session.going_on`.")
 
     def _end_block(self) -> None:
@@ -369,7 +369,7 @@ class Session(Trainer):
                     stacklevel=3,
                 )
             if self.known_total is not None and self.progress.frames < self.known_total:
-                self.control.request_stop(f"the loop ended at {self._amount}")
+                self.control.request_stop(f"the loop ended at {self.amount}")
             self._tell_unreached()
             self._finish()
         self._write_window(flush=True)  # what the block logged after its loop
