@@ -49,15 +49,21 @@ def rewind(
         checkpoint: RUN@FRAMES or RUN@best; with --to, also RUN, for the last checkpoint before
         args: after --, further arguments of the script; they come last
         to: the optimizer step after which it stops; by default it goes on to the end of the run
-        into: directory of the copy; by default next to the run, named by the frames
+        into: directory of the copy, or for one of several seeds, of all; by default next to the run
         trust: run the command although the run was begun by another user, or on another machine
     """
     run, target = _target(checkpoint, to)
     scripts.refuse_run_options(args)
-    copy = into or _beside(run, f"-from-{target.frames if target else 0}")
+    copy = _beside(run, f"-from-{target.frames if target else 0}", into)
+    words = [*args]
+    if to is not None:
+        if scripts.value_of(args, "--total-frames") is None:
+            _check_reached(run, to)
+        other = scripts.value_of(args, "--stop-when")
+        either = f"({other}) | " if other else ""
+        words += ["--stop-when", f"{either}optim_steps > {to}"]
     _copy(run, target, copy)
-    words = [] if to is None else ["--stop-when", f"optim_steps > {to}"]
-    return _program(run, _words(run, target, copy, [*words, *args]), trust)
+    return _program(run, _words(run, target, copy, words), trust)
 
 
 def branch(
@@ -123,9 +129,11 @@ def bisect(
     condition = Condition(where)
     output.open_run(run)
     checkpoints = list_checkpoints(RunDir(run).checkpoints).checkpoints
-    good, until = _last_good(condition, checkpoints)
+    stopped = str(RunDir(run).read(strict=False).get("reason")).startswith(f"{where} holds")
+    good, until = _last_good(condition, checkpoints, stopped=stopped)
     if until is None and not _may_follow(run, checkpoints):
-        known = sorted({name for one in checkpoints for name in one.metrics})
+        names = {name for one in checkpoints for name in one.metrics}
+        known = sorted(name for name in names if not name.startswith("time/"))
         output.line(
             f"{where} does not hold at the last checkpoint of {run}; its metrics are "
             f"{listed(known, most=30) or 'none'}."
@@ -136,7 +144,7 @@ def bisect(
     output.note(f"replaying {run} from {begins} to {ends}")
     place = keep or Path(tempfile.mkdtemp(prefix="hooktrainer-bisect-"))
     try:
-        copy = place / run.absolute().name
+        copy = place / _absolute(run).name
         _copy(run, good, copy)
         words = ["--stop-when", where, "--debug", "--no-progress-bar"]
         words = _words(run, good, copy, words)
@@ -168,13 +176,19 @@ def bisect(
 
 
 def _last_good(
-    condition: Condition, checkpoints: Sequence[Checkpoint]
+    condition: Condition, checkpoints: Sequence[Checkpoint], *, stopped: bool
 ) -> tuple[Checkpoint | None, Checkpoint | None]:
-    """The last checkpoint at which the condition does not hold, and the one after it."""
+    """The last checkpoint at which the condition does not hold, and the one after it.
+
+    That of a run which it ``stopped`` is of the step before, and counts as one at which it holds.
+    """
     following = None
     for one in reversed(checkpoints):
         counts = {"frames": one.frames, "optim_steps": one.manifest.optim_steps}
-        if not condition({**one.metrics, **counts}):
+        if condition.reads("batches"):  # which only the state has
+            counts["batches"] = one.load()["components"]["progress"]["batches"]
+        is_last = one is checkpoints[-1]
+        if not (stopped and is_last) and not condition({**one.metrics, **counts}):
             return one, following
         following = one
     return None, following
@@ -210,18 +224,35 @@ def _target(spec: str, to: int | None) -> tuple[Path, Checkpoint | None]:
     return owner, target
 
 
-def _beside(run: Path, suffix: str) -> Path:
+def _check_reached(run: Path, to: int) -> None:
+    """Refuse an optimizer step after the last one of a run that is finished."""
+    state = RunDir(run).read(strict=False)
+    if state.get("status") == "finished" and to > (last := int(state.get("optim_steps") or 0)):
+        raise ConfigError(
+            f"--to {to}: {run} ended after optimizer step {last:,}. To go on longer, add: "
+            "-- --total-frames FRAMES"
+        )
+
+
+def _absolute(run: Path) -> Path:
+    """The path of a run with a name, which ``..`` has not."""
+    return Path(os.path.abspath(run))
+
+
+def _beside(run: Path, suffix: str, into: Path | None = None) -> Path:
     """A directory next to a run, or to that of all seeds, whose names a seed's run keeps."""
-    run = run.absolute()
+    run = _absolute(run)
     if scripts.is_one_of_many(run):
-        return run.parent.with_name(run.parent.name + suffix) / run.name
-    return run.with_name(run.name + suffix)
+        return (into or run.parent.with_name(run.parent.name + suffix)) / run.name
+    return into or run.with_name(run.name + suffix)
 
 
 def _copy(run: Path, target: Checkpoint | None, copy: Path) -> None:
     """Copy a run as it was at a checkpoint; nothing for its start."""
     if copy.exists() and any(copy.iterdir()):
         raise TakenError(f"{copy} is there already: delete it, or choose another directory.")
+    if copy.resolve().is_relative_to(run.resolve()):
+        raise ConfigError(f"{copy} is inside the run {run}: choose another directory.")
     if target is None:
         return
     checkpoints = RunDir(run).checkpoints.name

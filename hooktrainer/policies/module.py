@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from ..base.words import plural
 from ..errors import ConfigError
 from .actions import Part
 from .interface import Group, Interface
@@ -32,11 +33,13 @@ class PolicyModule(nn.Module):
     Attributes:
         inputs: Names of the inputs.
         outputs: Names of the outputs.
+        frames: The frames that the policy was trained for.
     """
 
     def __init__(self, policy: LoadedPolicy) -> None:
         super().__init__()
         self._interface, self._program = policy.interface, policy.program
+        self.frames = policy.saved.frames
         weights = dict(zip(policy.program.names, policy.program.weights, strict=True))
         self._places = [_register(self, n, w, n in policy.trained) for n, w in weights.items()]
         states = [name.removeprefix("state.") for name in policy.initial_states]
@@ -49,7 +52,8 @@ class PolicyModule(nn.Module):
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The actions, and the next hidden states."""
-        results = self._program.compute(self._values(inputs), inputs[0].shape[0])
+        values = self._values(inputs)
+        results = self._program.compute(values, inputs[0].shape[0])
         return tuple(acted(self._interface, results))
 
     def scores(self, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -60,7 +64,8 @@ class PolicyModule(nn.Module):
             choices, n]`` for a MultiDiscrete action, the least float where one has fewer; for
             choices between no and yes the probabilities of yes; a continuous action as it is.
         """
-        return tuple(self._program.scores(self._values(inputs), inputs[0].shape[0], self._actions))
+        values = self._values(inputs)
+        return tuple(self._program.scores(values, inputs[0].shape[0], self._actions))
 
     @property
     def _actions(self) -> int:
@@ -68,6 +73,11 @@ class PolicyModule(nn.Module):
 
     def _values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         observed = self._interface.inputs
+        if len(inputs) != len(self.inputs):
+            raise ConfigError(
+                f"a policy of {', '.join(self.inputs)} takes {plural(len(self.inputs), 'tensor')}, "
+                f"each [batch, ...], not {len(inputs)}."
+            )
         seen = [
             value if one.start is None else value - torch.as_tensor(one.start)
             for one, value in zip(observed, inputs, strict=False)
@@ -119,16 +129,22 @@ def copy_weights(policy: nn.Module, saved: nn.Module | SavedPolicy | str | os.Pa
         saved: As for `load_policy`, or a `PolicyModule`.
 
     Returns:
-        The frames that the saved policy was trained for; 0 of a module.
+        The frames that the saved policy was trained for; 0 of another module.
 
     Raises:
-        ConfigError: If one of the two has a weight that the other lacks, or of another shape.
+        ConfigError: If ``saved`` is none of these; or if one of the two has a weight that the other
+            lacks, or of another shape.
         CheckpointError: If there is no such policy.
     """
-    frames = 0
     weights: Mapping[str, Tensor]
     if isinstance(saved, nn.Module):
         weights, what = saved.state_dict(), f"this {type(saved).__name__}"
+        frames = saved.frames if isinstance(saved, PolicyModule) else 0
+    elif not isinstance(saved, (SavedPolicy, str, os.PathLike)):
+        raise ConfigError(
+            f"{type(saved).__name__} is no saved policy: give its path, RUN@WHICH, or what "
+            "load_policy(..., as_module=True) returned."
+        )
     else:
         found = saved if isinstance(saved, SavedPolicy) else find_policy(saved)
         weights, what = read_content(found.path, read_facts(found.path)).weights, str(found.path)

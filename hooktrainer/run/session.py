@@ -226,6 +226,8 @@ class Session(Trainer):
         self, kind: object, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """End the run; an exception of the block is raised after everything is closed."""
+        if isinstance(error, GeneratorExit):
+            error = None  # the block is left, in a generator that is read no further
         with self._block:
             if self._closed or not self._is_open:
                 self._is_open = False

@@ -68,11 +68,12 @@ def test_it_goes_on_with_its_statistics_of_observations(tmp_path, closing):
     first.train()
     saved = save(first, tmp_path / "first", frames=256)
     before = next(m for m in evaluation(first).policy.modules() if isinstance(m, RunningNorm))
-    trainer = closing(make("ppo", seed=2, init_policy=saved, **options))
-    after = next(m for m in evaluation(trainer).policy.modules() if isinstance(m, RunningNorm))
-    torch.testing.assert_close(after.mean, before.mean, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(after.var, before.var, rtol=1e-5, atol=1e-6)
-    assert after.count.item() == before.count.item() == 256
+    for init in (saved, load_policy(saved, as_module=True)):
+        trainer = closing(make("ppo", seed=2, init_policy=init, **options))
+        after = next(m for m in evaluation(trainer).policy.modules() if isinstance(m, RunningNorm))
+        torch.testing.assert_close(after.mean, before.mean, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(after.var, before.var, rtol=1e-5, atol=1e-6)
+        assert after.count.item() == before.count.item() == 256
 
 
 def test_a_resumed_run_keeps_its_own_weights(tmp_path, closing):
@@ -127,3 +128,10 @@ def test_a_policy_without_the_model_that_is_trained_with_it_is_refused(tmp_path,
 def test_a_policy_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match="nowhere"):
         make("ppo", init_policy=str(tmp_path / "nowhere"))
+
+
+def test_what_is_no_saved_policy_is_refused(tmp_path, closing):
+    saved = save(closing(make("ppo", seed=1)), tmp_path / "first")
+    for given in (load_policy(saved), 3):
+        with pytest.raises(ConfigError, match=r"ppo: init_policy=.*is no saved policy.*as_module"):
+            make("ppo", init_policy=given)

@@ -89,6 +89,48 @@ def test_a_step_that_was_passed_and_a_directory_that_is_taken_are_refused(run, c
     assert (done.code, "is there already" in done.err) == (2, True)
 
 
+def test_a_step_after_the_end_and_a_copy_inside_the_run_are_refused(run, call, tmp_path):
+    done = call("rewind", run, "--to", 81, "--into", tmp_path / "copy")
+    assert (done.code, "ended after optimizer step 80" in done.err) == (2, True)
+    done = call("rewind", run, "--to", 31, "--into", run / "checkpoints" / "copy")
+    assert (done.code, "is inside the run" in done.err) == (2, True)
+
+
+def test_a_replay_to_a_step_takes_another_condition_as_well(run, tmp_path):
+    words = ["rewind", run, "--to", 43, "--into"]
+    hooktrainer(*words, tmp_path / "to", "--", "--stop-when", "frames > 900")
+    assert RunDir(tmp_path / "to").read()["optim_steps"] == 43
+    hooktrainer(*words, tmp_path / "other", "--", "--stop-when=frames > 700")
+    assert RunDir(tmp_path / "other").read()["optim_steps"] == 40
+
+
+def test_a_seed_is_replayed_in_the_directory_that_is_given(tmp_path):
+    train(tmp_path / "many", "--seeds", "1-1")
+    done = hooktrainer("rewind", tmp_path / "many/seed1", "--to", 20, "--into", tmp_path / "copy")
+    assert done.returncode == 0, done.stderr
+    assert RunDir(tmp_path / "copy" / "seed1").read()["optim_steps"] == 20
+    assert {one.name for one in tmp_path.iterdir()} == {"many", "copy"}
+    assert RunDir(tmp_path / "many" / "seed1").read()["optim_steps"] == 80
+
+
+@pytest.mark.usefixtures("warm_python")
+def test_what_stopped_a_run_is_found(call, tmp_path):
+    condition = "loss < 1e9 & optim_steps > 26"
+    train(tmp_path / "stopped", "--stop-when", condition)
+    done = call("bisect", tmp_path / "stopped", "--where", condition)
+    assert done.code == 0, done.err
+    assert "from 256 frames to 512 frames" in done.err
+    assert "holds at optimizer step 27, after 512 frames" in done.out
+
+
+@pytest.mark.usefixtures("warm_python")
+def test_a_number_of_batches_is_found(run, call):
+    done = call("bisect", run, "--where", "batches > 6", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["frames"] == 896
+    assert "from 768 frames to 1,024 frames" in done.err
+
+
 @pytest.mark.usefixtures("warm_python")
 def test_the_step_of_a_fall_is_found(run, call):
     done = call("bisect", run, "--where", "mine/level < 0.5 & frames > 0", "--json")

@@ -341,6 +341,19 @@ def test_an_iterator_that_ran_out_in_the_block_is_no_good_end(tmp_path):
         next(iter(()))
 
 
+def test_a_generator_that_is_read_no_further_stops_the_run(tmp_path):
+    def frames():
+        with session_in(tmp_path, total_frames=40) as session:
+            while session.end_batch(frames=10):
+                yield session.collected_frames
+
+    reading = frames()
+    assert next(reading) == 10
+    reading.close()
+    state = RunDir(tmp_path / "run").read()
+    assert (state["status"], state["frames"]) == ("stopped", 10)
+
+
 def test_a_hook_that_cannot_start_fails_the_run(tmp_path):
     watching = Watching()
     watching.on_train_start = lambda trainer: 1 / 0

@@ -55,6 +55,13 @@ def test_it_learns_other_actions(loaded):
     assert (module(observations)[0] == wanted).float().mean() > 0.95
 
 
+def test_another_number_of_tensors_is_refused(loaded):
+    module = loaded(actor(spaces.Discrete(3)), CASES["discrete"][1])
+    for given in ([], [torch.randn(2, 4)] * 2):
+        with pytest.raises(ConfigError, match=f"takes 1 tensor, .*not {len(given)}"):
+            module.scores(*given)
+
+
 def test_the_scores_of_discrete_actions_are_logits(loaded):
     policy = actor(spaces.Discrete(3))
     module = loaded(policy, CASES["discrete"][1])
