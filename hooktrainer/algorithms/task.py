@@ -41,7 +41,6 @@ from ..networks import (
     mlp,
 )
 from ..networks.network_factory import Layers
-from ..policies import copy_weights
 from ..run.run import Run
 from ..trainer import Trainer
 from .check_spaces import check_actions, check_env, check_observations, name_of
@@ -207,6 +206,8 @@ class RunTask(AlgorithmTask, ABC):
 
     def _initialize(self, policy: nn.Module, trainer: Trainer) -> None:
         """Begin with the weights of a saved policy, in target networks as well."""
+        from ..policies import copy_weights  # which not every run needs
+
         init = self._fields.init_policy
         try:
             frames = copy_weights(policy, init)

@@ -21,7 +21,6 @@ from ..errors import CheckpointError, ConfigError
 from ..hooks.policy_snapshot import PolicySnapshot
 from ..hooks.profiler import Profiler, Tracer
 from ..hooks.run_recorder import RunRecorder
-from ..hooks.stop_when import StopWhen
 from ..log.sink import DEFAULT_LOGGERS, check_kinds
 from ..loop.state import branched
 from ..networks.layers import Network
@@ -414,6 +413,8 @@ class Run:
             if args.profile:
                 Profiler(self.dir.profile, active=args.profile).register(trainer)
         if args.stop_when is not None:
+            from ..hooks.stop_when import StopWhen  # which not every run needs
+
             StopWhen(args.stop_when, debug=args.debug).register(trainer)
         if args.total_minutes is not None:
             trainer.register_op("post_steps", partial(_stop_in_time, trainer, args.total_minutes))
