@@ -190,7 +190,7 @@ RESUMED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "memory", "env", "options"), slow_except(RESUMED, 0, 1))
+@pytest.mark.parametrize(("name", "memory", "env", "options"), slow_except(RESUMED, 0))
 def test_a_run_that_is_resumed_within_episodes_is_the_whole_run(
     name, memory, env, options, tmp_path
 ):
@@ -233,7 +233,7 @@ def policies(groups: Any = (("left", 1, 3), ("right", 1, 4))) -> dict[str, Categ
     return made
 
 
-@pytest.mark.parametrize(("name", "env"), [("mappo", ROLES), ("vdn", Recall)])
+@pytest.mark.parametrize(("name", "env"), slow_except([("mappo", ROLES), ("vdn", Recall)], 0))
 def test_the_saved_policy_acts_as_the_live_one(name, env, tmp_path):
     trainer = make(name, "gru", env)
     trainer.train()

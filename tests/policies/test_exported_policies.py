@@ -91,9 +91,7 @@ def exported(save, tmp_path):
     return export
 
 
-@pytest.mark.parametrize(
-    "case", slow_except(CASES, "discrete", "several agents", "hybrid action", "lstm")
-)
+@pytest.mark.parametrize("case", slow_except(CASES, "several agents", "lstm"))
 def test_it_plays_the_same_episodes(case, exported):
     make, env = CASES[case]
     torch.manual_seed(2)
