@@ -14,6 +14,7 @@ from outcomes import is_gone, wait_for
 from policy_envs import Broken, Endless, Toy
 
 from hooktrainer import list_policies
+from hooktrainer.base.child_program import ChildProgram
 from hooktrainer.hooks.policy_snapshot import Evaluator
 from hooktrainer.networks import CategoricalPolicy, mlp
 
@@ -46,6 +47,30 @@ def test_it_plays_what_was_not_played_at_the_lowest_priority(save, tmp_path, cap
     assert "playing" in out
     assert f"3 policies in {run}/policies · best: return" in out
     assert f"look: hooktrainer gallery {run} --trust" in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("may_raise", [True, False])
+def test_the_end_of_a_run_waits_at_its_own_priority(may_raise, save, tmp_path, monkeypatch):
+    save(policy())
+    evaluator, found = evaluator_of(tmp_path / "run"), []
+    evaluator.look()
+    wait = ChildProgram.wait
+
+    def waiting(self, seconds=None):
+        if seconds is None:
+            found.append(os.getpriority(os.PRIO_PROCESS, self.pid))
+        return wait(self, seconds)
+
+    def refuse(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(ChildProgram, "wait", waiting)
+    if not may_raise:  # as for users without privileges
+        monkeypatch.setattr(os, "setpriority", refuse)
+    evaluator.finish(wait=True, report=False)
+    assert found[0] == os.getpriority(os.PRIO_PROCESS, 0)
+    assert list_policies(tmp_path / "run")[0].evaluation is not None
 
 
 @pytest.mark.usefixtures("warm_python")
