@@ -22,6 +22,7 @@ from ..loop.timing import Trace
 
 Values = Mapping[str, float]
 Test = Callable[[Values], bool]
+_COUNTS: Final = ("frames", "optim_steps", "batches")
 
 
 @dataclass(eq=False, repr=False)
@@ -57,7 +58,7 @@ class StopWhen(TrainerHookBase):
     def __post_init__(self) -> None:
         self._condition = Condition(self.condition)
         self._held = False
-        self._unseen = set(self._condition.names)
+        self._unseen = set(self._condition.names) - {*_COUNTS}
         self._batch: TensorDictBase | None = None
         self._watch: _Watch | None = None
 
@@ -92,7 +93,7 @@ class StopWhen(TrainerHookBase):
 
     def _values(self, losses: Values) -> Values:
         progress = self.trainer.progress
-        counts = {name: getattr(progress, name) for name in ("frames", "optim_steps", "batches")}
+        counts = {name: getattr(progress, name) for name in _COUNTS}
         found = {**self.trainer.metrics.all_latest(), **counts, **losses}
         return {name: value for name, value in found.items() if self._condition.reads(name)}
 
