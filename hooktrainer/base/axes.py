@@ -66,19 +66,21 @@ class Axes:
 def line_chart(
     points: Sequence[tuple[float, float]], title: str, *, width: int = 560, height: int = 190
 ) -> str:
-    """Draw one curve as SVG, in the CSS classes of `hooktrainer.base.notebook`.
+    """Draw one curve as a figure, in the CSS classes of `hooktrainer.base.notebook`.
 
     Args:
         points: At least one, ``(x, y)``, both finite.
-        title: What the browser shows at the curve.
+        title: The caption, which the browser shows at the curve, too.
         width: In units of the drawing; text is 11 units high.
         height: In the same units.
     """
     xs, ys = np.array(points if len(points) > 1 else [*points, *points], np.float64).T
     axes = Axes((width, height), (xs[0], xs[-1]), (float(ys.min()), float(ys.max())), 0)
     parts = axes.begin(ticks(axes.x_low, axes.x_high, width // 70)[0])
-    drawn = f'<polyline class="mean" points="{axes.points(xs, ys)}">'
-    return "".join([*parts, drawn, f"<title>{escape(title)}</title></polyline></svg>"])
+    name, line = escape(title), axes.points(xs, ys)
+    parts.append(f'<polyline class="mean" points="{line}"><title>{name}</title></polyline>')
+    caption = f"<figcaption>{name}</figcaption>"
+    return f'<figure class="chart">{caption}{"".join(parts)}</svg></figure>'
 
 
 # -- Round numbers along an axis.

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from ..store import list_checkpoints
 from ..store.run_dir import RunDir
 from . import output, scripts
 from .arguments import Directory, Flag, OptionalCount, RunPath, SavedSpec, ScriptArgs, shown_as
+from .verify_resume import workplace
 
 if TYPE_CHECKING:
     from ..hooks.stop_when import Condition
@@ -127,9 +127,9 @@ def bisect(
     from ..hooks.stop_when import Condition
 
     condition = Condition(where)
-    output.open_run(run)
-    checkpoints = list_checkpoints(RunDir(run).checkpoints).checkpoints
-    stopped = str(RunDir(run).read(strict=False).get("reason")).startswith(f"{where} holds")
+    held = output.open_run(run)
+    checkpoints = list_checkpoints(held.checkpoints).checkpoints
+    stopped = str(held.read(strict=False).get("reason")).startswith(f"{where} holds")
     good, until = _last_good(condition, checkpoints, stopped=stopped)
     if until is None and not _may_follow(run, checkpoints):
         names = {name for one in checkpoints for name in one.metrics}
@@ -142,8 +142,7 @@ def bisect(
     begins = f"{good.frames:,} frames" if good else "the start"
     ends = f"{until.frames:,} frames" if until else "its end"
     output.note(f"replaying {run} from {begins} to {ends}")
-    place = keep or Path(tempfile.mkdtemp(prefix="hooktrainer-bisect-"))
-    try:
+    with workplace("bisect", keep) as place:
         copy = place / _absolute(run).name
         _copy(run, good, copy)
         words = ["--stop-when", where, "--debug", "--no-progress-bar"]
@@ -169,9 +168,8 @@ def bisect(
         else:
             lines = log.read_text(errors="replace").rstrip().splitlines()[-3:]
             output.line(f"{where} did not hold in the replay: {reason or ' '.join(lines)}")
-    finally:
         if keep is None:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(place)
     return 0 if found else 1
 
 

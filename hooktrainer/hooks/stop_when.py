@@ -79,8 +79,11 @@ class StopWhen(TrainerHookBase):
 
     def _before_step(self, losses: TensorDictBase, *_: Any) -> None:
         if not self._held:
+            named = {metric_of_loss(key): loss for key, loss in losses.items()}
             found = {
-                metric_of_loss(key): float(v.detach().float().mean()) for key, v in losses.items()
+                name: float(loss.detach().float().mean())
+                for name, loss in named.items()
+                if self._condition.reads(name)
             }
             if not self._holds(found):
                 return
@@ -92,10 +95,9 @@ class StopWhen(TrainerHookBase):
         return self.trainer.progress.optim_steps
 
     def _values(self, losses: Values) -> Values:
-        progress = self.trainer.progress
-        counts = {name: getattr(progress, name) for name in _COUNTS}
-        found = {**self.trainer.metrics.all_latest(), **counts, **losses}
-        return {name: value for name, value in found.items() if self._condition.reads(name)}
+        progress, reads = self.trainer.progress, self._condition.reads
+        counts = {name: getattr(progress, name) for name in _COUNTS if reads(name)}
+        return {**self.trainer.metrics.all_latest(reads), **counts, **losses}
 
     def _holds(self, losses: Values) -> bool:
         values = self._values(losses)

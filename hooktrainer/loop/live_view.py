@@ -86,9 +86,7 @@ class LiveView(tqdm):  # type: ignore[type-arg]
         names = [*_CURVES, *(name for name in self._curves if name not in _CURVES)]
         drawn = ""
         if shown := next((name for name in names if self._curves.get(name)), None):
-            chart = line_chart(self._curves[shown], shown)
-            caption = f"<figcaption>{escape(shown)}</figcaption>"
-            drawn = f'<figure class="chart">{caption}{chart}</figure>'
+            drawn = line_chart(self._curves[shown], shown)
         cells = [
             (escape(name), f"{value + 0.0:.4g}") for name, value in self._latest(names).items()
         ]

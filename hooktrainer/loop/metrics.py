@@ -142,9 +142,9 @@ class Metrics:
         value = float(series.last)
         return None if series.is_chosen and math.isnan(value) else value
 
-    def all_latest(self) -> dict[str, float]:
-        """Return the last logged value of every metric."""
-        latest = {name: self.latest(name) for name in self._series}
+    def all_latest(self, chosen: Callable[[str], bool] = lambda name: True) -> dict[str, float]:
+        """Return the last logged value of every metric, or of those of ``chosen`` names."""
+        latest = {name: self.latest(name) for name in self._series if chosen(name)}
         return {name: value for name, value in latest.items() if value is not None}
 
     def close_window(self) -> dict[str, float]:

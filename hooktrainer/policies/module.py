@@ -65,11 +65,8 @@ class PolicyModule(nn.Module):
             choices between no and yes the probabilities of yes; a continuous action as it is.
         """
         values = self._values(inputs)
-        return tuple(self._program.scores(values, inputs[0].shape[0], self._actions))
-
-    @property
-    def _actions(self) -> int:
-        return len(self._interface.groups)
+        actions = len(self._interface.groups)
+        return tuple(self._program.scores(values, inputs[0].shape[0], actions))
 
     def _values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         observed = self._interface.inputs
@@ -149,21 +146,19 @@ def copy_weights(policy: nn.Module, saved: nn.Module | SavedPolicy | str | os.Pa
         found = saved if isinstance(saved, SavedPolicy) else find_policy(saved)
         weights, what = read_content(found.path, read_facts(found.path)).weights, str(found.path)
         frames = found.frames
-    own = {**dict(policy.named_parameters()), **dict(policy.named_buffers())}
     trained = dict(policy.named_parameters())
+    own = trained | dict(policy.named_buffers())
     given = {n.removeprefix(PREFIX): w for n, w in weights.items() if n.startswith(PREFIX)}
-    problem = next(
-        (
-            f"has no {name!r}"
-            if name not in given
-            else f"has {name!r}, which the new one lacks"
-            if name not in own
-            else f"has {name!r} of {list(given[name].shape)}, and not {list(own[name].shape)}"
-            for name in (*trained, *given)
-            if name not in own or name not in given or own[name].shape != given[name].shape
-        ),
-        None,
-    )
+    problem = None
+    for name in (*trained, *given):
+        if name not in given:
+            problem = f"has no {name!r}"
+        elif name not in own:
+            problem = f"has {name!r}, which the new one lacks"
+        elif (theirs := given[name].shape) != (ours := own[name].shape):
+            problem = f"has {name!r} of {list(theirs)}, and not {list(ours)}"
+        if problem is not None:
+            break
     if problem is not None or not given:
         raise ConfigError(
             f"the policy of {what} {problem or 'has no weights'}: its weights fit only a policy "

@@ -94,9 +94,7 @@ class RunView:
         if self.metric is not None:
             curve = self.curves[self.metric]
             points = list(zip(curve.frames.tolist(), curve.values.tolist(), strict=True))
-            caption = f"<figcaption>{escape(self.metric)}</figcaption>"
-            chart = line_chart(points, self.metric)
-            parts.insert(0, f'<figure class="chart">{caption}{chart}</figure>')
+            parts.insert(0, line_chart(points, self.metric))
         whole = self.times.get("step", 0.0)
         cells = [
             (f"{'  ' * row.depth}{escape(row.label)}", f"{row.seconds:,.2f} s", f"{share:.1%}")
