@@ -161,6 +161,11 @@ def train_runs(
     """
     if not runs:
         return []
+    if any(run.shards for run in runs):
+        raise ConfigError(
+            f"shards={runs[0].shards} with several seeds or trials: every shard runs the program "
+            "again. Train them one by one."
+        )
     total = sum(run.total_frames for run in runs)
     bar = frames_bar(desc=desc, total=total, leave=desc is None, disable=not progress_bar)
     at_once = min(at_once or len(available_cores()), len(runs))

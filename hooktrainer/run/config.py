@@ -298,6 +298,8 @@ class RunConfig:
     """with --workers, parts of the environments that step while the policy acts for the others"""
     overlap: Number | None = None
     """batches collected ahead, in a process next to the learner's; by default, and with 0, none"""
+    shards: Count | None = None
+    """learners, each a process, whatever number of processes torchrun starts to run them"""
 
     timeout: Means[Rate] = 600.0
     """seconds after which another process of the run that does not answer ends it"""

@@ -86,16 +86,15 @@ class Layout:
             if name != "learner"
         )
         self.engine = args.engine or ("ray" if needs_ray else "local")
-        counted = learner.kind == "gpu" or learner.count is not None
+        counted = args.shards is None and (learner.kind == "gpu" or learner.count is not None)
         processes = args.overlap or args.workers or self.engine == "ray" or ranks.world_size > 1
         contradictions = {
             "this recipe trains on a data set and collects nothing: leave out --overlap, "
-            "--workers, --collectors, --engine ray, a placement of collectors, and torchrun.": (
-                bool(processes) and not collects
-            ),
+            "--workers, --collectors, --engine ray, a placement of collectors, --shards and "
+            "torchrun.": (bool(processes) and not collects),
             f"{asked}, --collectors {args.collectors}: these need processes of their own; use "
             "--engine ray.": needs_ray and self.engine == "local",
-            "--engine ray has one learner, and torchrun starts several: leave one of them out.": (
+            "--engine ray has one learner; torchrun and --shards start several: leave it out.": (
                 self.engine == "ray" and ranks.world_size > 1
             ),
             f"{asked} needs as many learners, and there are {ranks.world_size} processes: start it "
@@ -128,7 +127,7 @@ class Layout:
             self.device = torch.device("cuda", learner.number(ranks.local_rank) or 0)
             torch.cuda.set_device(self.device)
         elif learner.numbers:
-            share = len(learner.numbers) >= ranks.world_size > 1
+            share = args.shards is None and len(learner.numbers) >= ranks.world_size > 1
             pin([learner.number(ranks.local_rank)] if share else learner.numbers)
 
     def apply(self, trainer: Trainer) -> None:
@@ -204,7 +203,7 @@ class Run:
             pin_kernels()
         self.args = args
         self._config = {"name": experiment, **args.as_dict()}
-        self._ranks = Ranks.join(args.timeout)
+        self._ranks = Ranks.join(args.timeout, args.shards)
         self._leads = self._ranks.rank == 0
         self._layout = Layout(args, self._ranks, collects=collects)
         self.device = self._layout.device
@@ -295,7 +294,7 @@ class Run:
         if is_url(resume) or (mirror is not None and resume == "latest"):
             place, resume = fetched(args, experiment)
         elif resume is not None or args.fork is not None:
-            place = directory_of(args, experiment)
+            place, resume = directory_of(args, experiment)
         run = RunDir.create(
             place, experiment=experiment, seed=args.seed, resume=resume is not None, begin=False
         )
@@ -449,8 +448,14 @@ def _stop_in_time(trainer: Trainer, minutes: float, batch: Any = None) -> None:
 # -- The run or checkpoint that ``--resume`` and ``--fork`` name; options that differ from its own.
 
 
-def directory_of(args: RunConfig, experiment: str) -> Path | None:
-    """Find the directory of the run to make or to resume; ``None`` for a new one.
+def directory_of(args: RunConfig, experiment: str) -> tuple[Path | None, str | None]:
+    """Find the directory of the run to make or to resume.
+
+    ``--resume latest`` begins a run in a ``--run-dir`` that holds none, so that the same command
+    starts and continues it.
+
+    Returns:
+        The directory, ``None`` for a new one, and what to resume there.
 
     Raises:
         CheckpointError: If there is no such run or checkpoint.
@@ -465,7 +470,7 @@ def directory_of(args: RunConfig, experiment: str) -> Path | None:
             )
         find(args.fork)  # before anything is made
     if resume is None:
-        return None if given is None else Path(given)
+        return None if given is None else Path(given), None
     if which(resume) is not None:
         if given is None and not (runs := find_runs("runs", experiment)):
             raise CheckpointError(
@@ -473,10 +478,13 @@ def directory_of(args: RunConfig, experiment: str) -> Path | None:
             )
         place = runs[-1].path if given is None else Path(given)
         if not RunDir(place).holds_run:
-            raise CheckpointError(f"--resume {resume}: {place} holds no run.")
+            if resume != "latest":
+                raise CheckpointError(f"--resume {resume}: {place} holds no run.")
+            print(f"{printable(place)} holds no run: it begins.")
+            return place, None
         if resume != "latest":
             find(resume, place)
-        return place
+        return place, resume
     checkpoint = find(resume)[0]
     run = run_of(checkpoint) if given is None else Path(given)
     if run is None or not RunDir(run).holds_run:
@@ -484,7 +492,7 @@ def directory_of(args: RunConfig, experiment: str) -> Path | None:
             f"--resume {resume}: {run or 'its directory'} holds no run. Name its run with "
             f"--run-dir, or begin a new one from it: --fork {checkpoint}"
         )
-    return run
+    return run, resume
 
 
 def fetched(args: RunConfig, experiment: str) -> tuple[Path, str | None]:

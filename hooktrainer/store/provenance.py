@@ -30,7 +30,7 @@ _PACKAGES: Final = ("torch", "tensordict", "torchrl", "gymnasium", "numpy", "hoo
 
 def this_process() -> dict[str, Any]:
     """The process that trains: its command, signed by its user, its libraries, its project."""
-    script, module, is_command = _program()
+    script, module, is_command = program()
     argv = [without_password(word) for word in sys.argv[1:]]
     typed = [script.name, *argv] if script and is_command else sys.orig_argv
     command = {
@@ -66,7 +66,7 @@ def origin() -> dict[str, Any]:
     git, no repository or no commit.
     """
     facts: dict[str, Any] = {"versions": dict(library_versions())}
-    (script, module, is_command), here = _program(), Path(__file__).absolute().parent
+    (script, module, is_command), here = program(), Path(__file__).absolute().parent
     is_own = script and not module and not is_command and here not in script.parents
     where = script.parent if script and is_own else Path.cwd()
     names = ("HEAD", "--git-path", "objects", "--git-path", "index", "--show-toplevel")
@@ -93,8 +93,8 @@ def origin() -> dict[str, Any]:
     return {**facts, "git_commit": commit, "git_dirty": dirty}
 
 
-def _program() -> tuple[Path | None, str | None, bool]:
-    """The script, what followed ``-m``, and whether the script is an installed command."""
+def program() -> tuple[Path | None, str | None, bool]:
+    """This process's script, what followed ``-m``, and whether the script is an installed command."""
     script = Path(sys.argv[0] or ".").absolute()
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     is_command = script.parent == Path(sysconfig.get_path("scripts")).absolute()

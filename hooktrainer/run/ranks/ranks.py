@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -13,8 +17,12 @@ from typing import Any, Final, TypeVar
 import torch
 import torch.distributed as dist
 
+from ...base.child_program import ChildProgram
 from ...base.endings import end_with_parent
+from ...base.notebook import in_kernel
+from ...errors import ConfigError
 from ...loop.control import Control, Request
+from ...store.provenance import program
 
 T = TypeVar("T")
 TIMEOUT: Final = 600.0
@@ -29,13 +37,15 @@ class Ranks:
     step raise an error there instead of waiting forever. A rank that has died is noticed at once,
     since its connections close; one that is stuck, after ``timeout``.
 
-    Control messages use gloo. Gradients use NCCL where they are on a CUDA device.
+    Control messages use gloo. Gradients use NCCL where they are on a CUDA device, but gloo for
+    shards: NCCL cannot have two processes on a device, and its sums depend on where they run.
 
     Args:
         rank: Index of this process, from 0.
         world_size: Number of processes; with 1, nothing is set up, and only `first` can be used.
         local_rank: Index of this process on its machine.
         timeout: Seconds to wait for a silent rank.
+        nccl: Whether gradients on CUDA devices use NCCL.
 
     Raises:
         RanksError: If the other ranks do not connect.
@@ -48,6 +58,7 @@ class Ranks:
         local_rank: int = 0,
         *,
         timeout: float = TIMEOUT,
+        nccl: bool = True,
     ) -> None:
         self.rank = rank
         self.world_size = world_size
@@ -57,7 +68,7 @@ class Ranks:
         if world_size > 1:
             with self._together("the start of the run"):
                 dist.init_process_group(
-                    "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+                    "cpu:gloo,cuda:nccl" if nccl and torch.cuda.is_available() else "gloo",
                     rank=rank,
                     world_size=world_size,
                     timeout=timedelta(seconds=timeout),
@@ -66,16 +77,30 @@ class Ranks:
                 self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
 
     @classmethod
-    def join(cls, timeout: float = TIMEOUT) -> Ranks:
+    def join(cls, timeout: float = TIMEOUT, shards: int | None = None) -> Ranks:
         """The ranks that ``torchrun`` started; this process alone if it was not ``torchrun``.
 
         A process that ``torchrun`` started ends when ``torchrun`` does, even if that is killed.
+
+        Args:
+            timeout: Seconds to wait for a silent rank.
+            shards: How many ranks there are, however many processes were started, even one: a
+                process starts its program again for each further rank of its share. What is
+                computed then does not depend on the number of processes.
+
+        Raises:
+            ConfigError: If more processes were started than there are shards, or this process has
+                no program that could be started again.
         """
-        if not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
+        is_rank = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
+        if is_rank:
+            end_with_parent(partial(_is_child_of, os.getppid()), _GRACE)
+        if shards is not None and _SHARDS not in os.environ:
+            _start_shards(shards)
+        elif not is_rank:
             return cls()
-        end_with_parent(partial(_is_child_of, os.getppid()), _GRACE)
         number = {key: int(os.environ.get(key, 0)) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-        return cls(number["RANK"], number["WORLD_SIZE"], number["LOCAL_RANK"], timeout=timeout)
+        return cls(*number.values(), timeout=timeout, nccl=shards is None)
 
     # -- messages --------------------------------------------------------------------------------
 
@@ -200,6 +225,57 @@ class Ranks:
 def _is_child_of(parent: int) -> bool:
     time.sleep(0.5)
     return os.getppid() == parent
+
+
+# -- Shards: ranks whose number is that of the run's shares, not that of the processes started.
+
+_SHARDS: Final = "HOOKTRAINER_SHARDS"
+"""Environment variable of processes that are one shard of a number."""
+
+
+def _start_shards(shards: int) -> None:
+    """Become the first rank of this process's share of the shards, and start the others."""
+    process, processes = (int(os.environ.get(k, d)) for k, d in (("RANK", 0), ("WORLD_SIZE", 1)))
+    if processes > shards:
+        raise ConfigError(
+            f"--shards {shards}: {processes} processes were started, and each needs a shard. Start "
+            f"at most {shards}; the number of shards cannot change without changing the results."
+        )
+    script, module, _ = program()
+    if shards > 1 and (script is None or in_kernel()):
+        raise ConfigError(
+            f"--shards {shards}: each shard is a process that runs the program again, and a "
+            "notebook or an interactive session is none. Put it into a file, or leave shards out."
+        )
+    if "MASTER_PORT" not in os.environ:
+        with closing(socket.socket()) as sock:
+            sock.bind(("127.0.0.1", 0))
+            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(sock.getsockname()[1])}
+    first, end = (number * shards // processes for number in (process, process + 1))
+    os.environ |= {"RANK": str(first), "WORLD_SIZE": str(shards), _SHARDS: str(shards)}
+    again = [*(("-m", module.removesuffix(".__main__")) if module else (str(script),))]
+    others = [
+        ChildProgram(
+            [*again, *sys.argv[1:]], stdout=subprocess.DEVNULL, environ={"RANK": str(rank)}
+        )
+        for rank in range(first + 1, end)
+    ]
+    end_with_parent(partial(_none_failed, others), _GRACE)
+    atexit.register(_close, others)
+
+
+def _none_failed(others: Sequence[ChildProgram]) -> bool:
+    time.sleep(0.5)
+    if not any(other.code for other in others):
+        return True
+    time.sleep(_GRACE)  # in which this process learns of it from the exchange, and says so
+    return False
+
+
+def _close(others: Sequence[ChildProgram]) -> None:
+    for other in others:
+        other.wait(_GRACE)
+        other.close(0.0)
 
 
 class RanksError(RuntimeError):

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from outcomes import committed, is_gone, rows, wait_for
 from rank_processes import RankProcesses, free_port
 from tensordict import TensorDict
-from torch.distributed.tensor import DTensor
-from toy import GivenData, save_parameters, train
+from toy import GivenData, ends, save_parameters, train_and_tell
 
 from hooktrainer import KLAdaptiveLR, OptimizerHook, Trainer
 from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import ClipPPOLoss
 from hooktrainer.optim import FlatAdam
 from hooktrainer.run import DataParallel, Ranks, RanksError
-from hooktrainer.store import flatten, rng_state
 
 pytestmark = pytest.mark.skipif(
     not torch.distributed.is_available(), reason="torch was built without torch.distributed"
@@ -117,39 +113,7 @@ def test_the_same_batch_on_one_and_two_ranks_gives_the_same_parameters(tmp_path)
 
 
 def run(path: Path, number: int, log: Path, **options) -> RankProcesses:
-    return RankProcesses(number, _train, [path, options], log)
-
-
-def digest(tree: Any) -> str:
-    skeleton, tensors = flatten(tree)
-    whole = hashlib.sha256(json.dumps(skeleton).encode())
-    for tensor in tensors.values():
-        whole.update(tensor.reshape(-1).view(torch.uint8).numpy())
-    return whole.hexdigest()
-
-
-def _train(path: Path, options: dict) -> None:
-    trainer = train(path, **options)
-    rank = os.environ.get("RANK", "0")
-    own = dict(trainer.loss_module.named_parameters())
-    parameters = {
-        n: (p.to_local() if isinstance(p, DTensor) else p).detach().clone() for n, p in own.items()
-    }
-    (path / f"end{rank}.json").write_text(
-        json.dumps(
-            {
-                "frames": trainer.collected_frames,
-                "parameters": digest(parameters),
-                "collector": digest(trainer.collector.state_dict()),
-                "rng": digest(rng_state()),
-                "reason": trainer.stop_reason,
-            }
-        )
-    )
-
-
-def ends(path: Path, number: int = 2) -> list[dict]:
-    return [json.loads((path / f"end{rank}.json").read_text()) for rank in range(number)]
+    return RankProcesses(number, train_and_tell, [path, options], log)
 
 
 @pytest.fixture(scope="module")
@@ -291,7 +255,6 @@ _SCRIPT = """
 import os, sys, pathlib
 sys.path.insert(0, {here!r})
 pathlib.Path({folder!r}, "pid" + os.environ["RANK"]).write_text(str(os.getpid()))
-from torch.distributed.tensor import DTensor
 from toy import train
 train(pathlib.Path({folder!r}, "run"), total_frames=10**9)
 """

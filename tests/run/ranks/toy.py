@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import signal
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from tensordict import TensorDict
+from torch.distributed.tensor import DTensor
 
 from hooktrainer import (
     Evaluate,
@@ -27,6 +31,7 @@ from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import GAE, ClipPPOLoss
 from hooktrainer.optim import FlatAdam
 from hooktrainer.run import Run, RunConfig
+from hooktrainer.store import flatten, rng_state
 
 
 class GivenData(Collector):
@@ -125,3 +130,42 @@ def train(
 def save_parameters(loss: torch.nn.Module, file: Path) -> None:
     if int(os.environ.get("RANK", 0)) == 0:
         torch.save([p.detach().clone() for p in loss.parameters()], file)
+
+
+def train_and_tell(path: Path, options: dict[str, Any]) -> None:
+    """Train, and write how this rank ended to ``end<rank>.json``."""
+    trainer = train(path, **options)
+    own = dict(trainer.loss_module.named_parameters())
+    parameters = {
+        n: (p.to_local() if isinstance(p, DTensor) else p).detach().clone() for n, p in own.items()
+    }
+    (path / f"end{os.environ.get('RANK', '0')}.json").write_text(
+        json.dumps(
+            {
+                "frames": trainer.collected_frames,
+                "parameters": _digest(parameters),
+                "collector": _digest(trainer.collector.state_dict()),
+                "rng": _digest(rng_state()),
+                "reason": trainer.stop_reason,
+            }
+        )
+    )
+
+
+def ends(path: Path, number: int = 2) -> list[dict[str, Any]]:
+    return [json.loads((path / f"end{rank}.json").read_text()) for rank in range(number)]
+
+
+def _digest(tree: Any) -> str:
+    skeleton, tensors = flatten(tree)
+    whole = hashlib.sha256(json.dumps(skeleton).encode())
+    for tensor in tensors.values():
+        whole.update(tensor.numpy().tobytes())
+    return whole.hexdigest()
+
+
+if __name__ == "__main__":  # toy.py PATH OPTIONS
+    given = json.loads(sys.argv[2])
+    if str(given.pop("fails_on", None)) == os.environ.get("RANK"):
+        raise RuntimeError("it cannot start")
+    train_and_tell(Path(sys.argv[1]), given)
