@@ -94,7 +94,7 @@ def origin() -> dict[str, Any]:
 
 
 def program() -> tuple[Path | None, str | None, bool]:
-    """This process's script, what followed ``-m``, and whether the script is an installed command."""
+    """The script, what followed ``-m``, and whether the script is an installed command."""
     script = Path(sys.argv[0] or ".").absolute()
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     is_command = script.parent == Path(sysconfig.get_path("scripts")).absolute()

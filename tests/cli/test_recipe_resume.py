@@ -180,7 +180,6 @@ def test_a_changed_option_is_refused_unless_allowed(run):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("latest", "holds no run"),
         ("best", "holds no run"),
         ("40", "holds no run"),
         ("nowhere@40", "no run nowhere"),
@@ -192,6 +191,15 @@ def test_a_missing_checkpoint_is_refused_before_anything_is_created(tmp_path, sp
     with pytest.raises(CheckpointError, match=message):
         train(place, spec)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_latest_begins_a_run_in_a_directory_that_holds_none(tmp_path, capsys):
+    place = tmp_path / "new"
+    begun = weights(train(place, "latest"))
+    assert "new holds no run: it begins" in capsys.readouterr().out
+    assert begun == weights(train(tmp_path / "other"))
+    train(place, "latest", total_frames=80)
+    assert committed(place) == [20, 40, 60, 80]
 
 
 def test_a_damaged_latest_checkpoint_is_set_aside(run, tmp_path, capsys, caplog):

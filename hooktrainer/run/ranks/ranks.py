@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from ...base.child_program import ChildProgram
-from ...base.endings import end_with_parent
+from ...base.endings import GRACE, end_with_parent
 from ...base.notebook import in_kernel
 from ...errors import ConfigError
 from ...loop.control import Control, Request
@@ -274,8 +274,7 @@ def _none_failed(others: Sequence[ChildProgram]) -> bool:
 
 def _close(others: Sequence[ChildProgram]) -> None:
     for other in others:
-        other.wait(_GRACE)
-        other.close(0.0)
+        other.close(GRACE)
 
 
 class RanksError(RuntimeError):
