@@ -40,7 +40,8 @@ def rewind(
     """Replay a run from one of its checkpoints, in a copy, bit for bit.
 
     Stops after any optimizer step, with the state of that step in the copy's last checkpoint. What
-    only watches may be added: --trace N, --profile N, a debugger (--stop-when CONDITION --debug).
+    only watches may be added: --trace N, --profile N, a hook of yours (--hook FILE.py:Name), a
+    debugger (--stop-when CONDITION --debug).
     To go back in the run itself: hooktrainer ckpt rollback, then hooktrainer resume.
 
     Example: hooktrainer rewind runs/a@51200 --to 1234 -- --trace 10

@@ -246,6 +246,8 @@ class RunConfig:
     """condition at which the run stops, such as 'not finite(loss)'; None: none"""
     debug: Means[Annotated[bool, Needs("stop_when")]] = False
     """with stop_when, say after which hook a parameter is not finite, and open a debugger"""
+    hook: Means[Names] = ()
+    """register a hook of your own, made without arguments: file.py:Name; may be repeated"""
     seed: FreeAmongSeeds[Seed] = 0
     """seed of the networks, the environments and the exploration"""
 
@@ -312,7 +314,7 @@ class RunConfig:
         """Accept a name in place of several, a path as text, and lists in place of tuples."""
         for one in fields(self):
             value = without_omegaconf(getattr(self, one.name))
-            if one.name in ("logger", "allow_change") and isinstance(value, str):
+            if one.name in ("logger", "allow_change", "hook") and isinstance(value, str):
                 value = (value,)
             elif isinstance(value, list):
                 value = tuple(value)
@@ -323,6 +325,8 @@ class RunConfig:
     @classmethod
     def code_in(cls, values: Mapping[str, Any]) -> str | None:
         """Describe what the values of an untrusted file would import, run or read, if anything."""
+        if values.get("hook"):
+            return f"the hooks {shown(values['hook'])}"
         return code_of(str(values.get("env", "")), values.get("env_kwargs") or {}, ())
 
     def as_dict(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import yaml
 
 from ..base.checks import check_count
 from ..base.cores import pin
+from ..base.imports import import_named
 from ..base.kernels import pin_kernels
 from ..base.plain import to_yaml
 from ..base.words import printable, shell_word, which, without_password
@@ -22,6 +23,7 @@ from ..hooks.policy_snapshot import PolicySnapshot
 from ..hooks.profiler import Profiler, Tracer
 from ..hooks.run_recorder import RunRecorder
 from ..log.sink import DEFAULT_LOGGERS, check_kinds
+from ..loop.hook import TrainerHookBase
 from ..loop.state import branched
 from ..networks.layers import Network
 from ..store import (
@@ -411,6 +413,8 @@ class Run:
                 Tracer(self.dir.trace, args.trace).register(trainer)
             if args.profile:
                 Profiler(self.dir.profile, active=args.profile).register(trainer)
+        for name in args.hook:
+            _made(name).register(trainer)
         if args.stop_when is not None:
             from ..hooks.stop_when import StopWhen  # which not every run needs
 
@@ -438,6 +442,23 @@ class Run:
         if self._leads and note is not None:
             print(note)
         return True
+
+
+def _made(name: str) -> TrainerHookBase:
+    """Make the hook of the class that ``--hook`` names; one without state may be left out again."""
+    kind = import_named(name)
+    if not (isinstance(kind, type) and issubclass(kind, TrainerHookBase)):
+        raise ConfigError(f"--hook {name}: {kind!r:.80} is no class derived from TrainerHookBase.")
+    try:
+        hook = kind()
+    except TypeError as error:
+        raise ConfigError(
+            f"--hook {name}: {error}. It is made without arguments: give them defaults, or derive "
+            "a class that passes them."
+        ) from error
+    if not hook.state_dict():
+        hook.is_saved = False
+    return hook
 
 
 def _stop_in_time(trainer: Trainer, minutes: float, batch: Any = None) -> None:

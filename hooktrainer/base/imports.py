@@ -1,0 +1,52 @@
+"""Objects by name: ``path/to/file.py:Name`` or ``module:Name``."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError, MissingPackageError, NotFoundError
+
+
+def import_named(name: str) -> Any:
+    """Import an object; runs the code of its file or module.
+
+    Args:
+        name: ``path/to/file.py:Name`` or ``module:Name``.
+
+    Raises:
+        ConfigError: If it cannot be imported.
+    """
+    place, colon, own = name.rpartition(":")
+    if not colon or not place or not own:
+        raise ConfigError(f"{name!r}: name an object as path/to/file.py:Name or module:Name.")
+    try:
+        module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+        return getattr(module, own)
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(f"{name}: {error}: install what it needs.") from error
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{name} cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+def _import_module(name: str) -> Any:
+    sys.path.insert(0, str(Path.cwd()))  # as python -m does, which a command does not
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(Path.cwd()))
+
+
+def _import_file(file: Path) -> Any:
+    if not file.is_file():
+        raise NotFoundError(f"there is no file {file}.")
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
