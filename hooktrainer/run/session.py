@@ -29,7 +29,6 @@ from ..loop.hook import register_all
 from ..loop.hook_points import HookPoint, HookPointName
 from ..loop.registry import point_named
 from ..loop.stateful import Stateful, StatefulModule, has_state
-from ..store.run_dir import RunDir
 from ..trainer import Trainer
 from .config import Count, FreeAmongSeeds, FreeOnResume, RunConfig, Seed
 from .run import Run
@@ -178,7 +177,7 @@ class Session(Trainer):
             log_interval=log_interval,
             progress_bar=progress_bar,
             run_dir=directory,
-            resume=resume if resume != "latest" or RunDir(directory).holds_run else None,
+            resume=resume,
             allow_change=allow_change,
             save_interval=save_interval,
             keep_last=keep_last,
