@@ -94,6 +94,14 @@ class DQN(OffPolicy):
             "v_min": 0.0,
             "v_max": 100.0,  # of 500 steps, discounted
         },
+        # The learning rate and the batch size are rl-zoo's.
+        "Acrobot-v1": {
+            "total_frames": 100_000,
+            "lr": 6.3e-4,
+            "batch_size": 128,
+            "eval_interval": 10_000,
+            "eval_episodes": 50,
+        },
         "MinAtar/*": {
             "total_frames": 200_000,
             "steps_per_batch": 8,
