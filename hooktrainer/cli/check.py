@@ -31,8 +31,9 @@ def check(
     refused, and so on. A table has what was expected, what was seen, and where the trainer's source
     or documentation shows it.
 
-    TRAINER is hooktrainer, stable_baselines3, torchrl, skrl or rsl_rl, where that is installed; or
-    an adapter of yours, as path/to/file.py:Class or module:Class, whose code is run.
+    TRAINER is hooktrainer, stable_baselines3, torchrl, skrl, rsl_rl or tianshou, where that is
+    installed; cleanrl, with CLEANRL_PPO=path/to/ppo.py in the environment; or an adapter of yours,
+    as path/to/file.py:Class or module:Class, whose code is run.
 
     The exit code is 0 if every probe that applies passes, or differs as the trainer documents; else
     1.

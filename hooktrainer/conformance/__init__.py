@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .adapter import Trained as Trained
     from .adapter import load_adapter as load_adapter
     from .adapter import parameters_of as parameters_of
+    from .adapter import scalars_in as scalars_in
     from .probes import Finding as Finding
     from .probes import check as check
 else:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import re
+import runpy
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, Final
 
 import gymnasium as gym
@@ -16,16 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.words import did_you_mean
-from ..errors import ConfigError, MissingPackageError, NotFoundError
+from ..errors import ConfigError, MissingPackageError
 
-ADAPTERS: Final = {
-    "hooktrainer": "HooktrainerAdapter",
-    "stable_baselines3": "StableBaselines3Adapter",
-    "torchrl": "TorchRLAdapter",
-    "skrl": "SkrlAdapter",
-    "rsl_rl": "RslRlAdapter",
-}
-"""The class of each adapter of this package, by its file in ``adapters/``."""
+_OTHERS: Final = ("stable_baselines3", "torchrl", "skrl", "rsl_rl", "tianshou", "cleanrl")
+ADAPTERS: Final = ("hooktrainer", *_OTHERS)
+"""The adapters of this package: the files in ``adapters/``, each with a `PPOAdapter`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +39,9 @@ class Task:
         gamma: Discount factor.
         seed: Seed of the run.
         directory: Directory of the run; a resumed run has that of the killed one.
+        checkpoint: The checkpoint of a killed run from which to train to the same end; ``None``:
+            train from the beginning.
+        collected: The frames of that checkpoint.
         options: Further keyword arguments of the trainer.
     """
 
@@ -52,6 +52,8 @@ class Task:
     gamma: float
     seed: int
     directory: Path
+    checkpoint: Path | None = None
+    collected: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -65,15 +67,14 @@ class Trained:
         frames: How many frames the trainer reports at the end.
         returns: What the trainer reported of training episodes, in order: frames so far, mean
             return, and mean length or ``None``.
-        saved: The frames of each checkpoint.
-        trained_on: The observations ``[n, size]`` in the training batches.
+        trained_on: The observations ``[n, size]`` in the training batches; by default the inputs of
+            torch modules to which a gradient is propagated back.
     """
 
     state: Mapping[str, NDArray[Any]]
     values: Callable[[NDArray[np.float32]], Any] | None = None
     frames: int | None = None
     returns: Sequence[tuple[int, float, float | None]] | None = None
-    saved: Sequence[int] | None = None
     trained_on: Iterable[NDArray[Any]] | None = None
 
 
@@ -84,6 +85,8 @@ class Adapter(ABC):
 
     Attributes:
         packages: The distributions whose versions are shown.
+        checkpoints: Pattern of the paths of checkpoints in a run's directory; by default there are
+            none.
         window: A reported return is the mean over so many episodes, the last ones; ``None``: over
             those since the previous report.
         documented: By probe, where the trainer's documentation says that it does otherwise. A probe
@@ -92,23 +95,42 @@ class Adapter(ABC):
     """
 
     packages: ClassVar[Sequence[str]] = ()
+    checkpoints: ClassVar[str] = ""
     window: ClassVar[int | None] = None
     documented: ClassVar[Mapping[str, str]] = {}
     references: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
     def train(self, task: Task) -> Trained:
-        """Train from the beginning."""
+        """Train from the beginning, or from ``task.checkpoint``."""
 
-    def resume(self, task: Task) -> Trained:
-        """Continue a training that was killed from its latest checkpoint, to the same end."""
-        raise NotImplementedError("the adapter has no resume().")
+    def frames_in(self, checkpoint: Path) -> int:
+        """The frames of a checkpoint: by default the last number in its name."""
+        return int(re.findall(r"\d+", checkpoint.stem)[-1])
+
+    def saved(self, directory: Path) -> dict[int, Path]:
+        """The checkpoints of a run by their frames."""
+        if not self.checkpoints:
+            raise NotImplementedError("the adapter has no checkpoints.")
+        return {self.frames_in(path): path for path in directory.glob(self.checkpoints)}
 
 
-def parameters_of(module: Any, prefix: str = "") -> dict[str, NDArray[Any]]:
+def parameters_of(module: Any) -> dict[str, NDArray[Any]]:
     """The parameters and buffers of a ``torch.nn.Module`` as copied arrays, by name."""
     named = [*module.named_parameters(), *module.named_buffers()]
-    return {prefix + name: value.detach().cpu().numpy().copy() for name, value in named}
+    return {name: value.detach().cpu().numpy().copy() for name, value in named}
+
+
+def scalars_in(directory: Path, *tags: str) -> list[Any]:
+    """Rows of the step and of the tags' mean values then, from TensorBoard files."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events, rows = EventAccumulator(str(directory)).Reload(), defaultdict(list)
+    for tag in set(tags) & {*events.Tags()["scalars"]}:
+        for one in events.Scalars(tag):
+            rows[one.step, tag].append(one.value)
+    steps = sorted({step for step, _ in rows})
+    return [(step, *(float(np.mean(rows[step, tag])) for tag in tags)) for step in steps]
 
 
 def load_adapter(name: str) -> Adapter:
@@ -128,9 +150,10 @@ def load_adapter(name: str) -> Adapter:
                 f"there is no adapter {name!r}.{did_you_mean(name, ADAPTERS)} There are "
                 f"{', '.join(ADAPTERS)}; name your own as path/to/file.py:Class or module:Class."
             )
-        place, kind = f"{__package__}.adapters.{name}", ADAPTERS[name]
+        place, kind = f"{__package__}.adapters.{name}", "PPOAdapter"
     try:
-        module = _import_file(Path(place)) if place.endswith(".py") else import_module(place)
+        is_file = place.endswith(".py")
+        module = SimpleNamespace(**runpy.run_path(place)) if is_file else import_module(place)
         made = getattr(module, kind)()
     except ModuleNotFoundError as error:
         raise MissingPackageError(f"{name}: {error}: install what it needs.") from error
@@ -141,14 +164,3 @@ def load_adapter(name: str) -> Adapter:
     if not isinstance(made, Adapter):
         raise ConfigError(f"{name} is no adapter: derive it from hooktrainer.conformance.Adapter.")
     return made
-
-
-def _import_file(file: Path) -> Any:
-    if not file.is_file():
-        raise NotFoundError(f"there is no adapter file {file}.")
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +10,11 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from ..base.words import did_you_mean, plural, ranges
+from ..base.words import did_you_mean, listed, plural, ranges
 from ..errors import ConfigError
 from .adapter import Adapter
-from .scripted_env import SCALE, Episode
-from .training import CrashedError, Lab, NotApplicableError, Outcome
+from .scripted_env import SCALE, Episode, Ledger
+from .training import CrashedError, Lab, Outcome
 
 Result = Literal["pass", "fail", "documented", "not applicable"]
 Verdict = tuple[bool, str, str]
@@ -62,11 +61,8 @@ def check(adapter: Adapter, only: Sequence[str] = (), seconds: float = 120.0) ->
                 f"{', '.join(PROBES)}."
             )
     for name in only or PROBES:
-        directory = Path(tempfile.mkdtemp(prefix="hooktrainer-check-"))
-        try:
-            yield _find(name, adapter, Lab(adapter, directory, seconds))
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
+            yield _find(name, adapter, Lab(adapter, Path(directory), seconds))
 
 
 def _find(name: str, adapter: Adapter, lab: Lab) -> Finding:
@@ -74,7 +70,7 @@ def _find(name: str, adapter: Adapter, lab: Lab) -> Finding:
     reference = adapter.references.get(name, "")
     try:
         passed, expected, seen = probe(lab)
-    except NotApplicableError as error:
+    except NotImplementedError as error:
         return Finding(name, "not applicable", "", str(error), reference)
     except CrashedError as error:
         passed, expected, seen = False, "a training to its end", f"crashed: {error}"
@@ -85,7 +81,7 @@ def _find(name: str, adapter: Adapter, lab: Lab) -> Finding:
 
 def _has(value: Any, what: str) -> Any:
     if value is None:
-        raise NotApplicableError(f"the adapter gives no {what}.")
+        raise NotImplementedError(f"the adapter gives no {what}.")
     return value
 
 
@@ -96,14 +92,12 @@ _VALUE_FRAMES: Final = 2048
 
 def _value(outcome: Outcome, number: int, right: float, wrong: Mapping[str, float]) -> Verdict:
     """Compare a learned value with the right one, and with those of mistakes."""
-    found = float(_has(outcome.values, "values")[number])
+    found = float(_has(outcome.trained.values, "values")[number])
     gap = min(abs(right - other) for other in wrong.values())
-    passed = abs(found - right) <= gap / 4
-    near = min(wrong, key=lambda name: abs(found - wrong[name]))
-    is_near = not passed and abs(found - wrong[near]) <= gap / 4
-    seen = f"{found:.2f}" + (f": {near}" if is_near else "")
+    near = [name for name, value in {"": right, **wrong}.items() if abs(found - value) <= gap / 4]
     others = ", ".join(f"{value:.2f}: {name}" for name, value in wrong.items())
-    return passed, f"value {right:.2f} ({others})", seen
+    seen = ": ".join([f"{found:.2f}", *filter(None, near)])
+    return near == [""], f"value {right:.2f} ({others})", seen
 
 
 def truncation(lab: Lab) -> Verdict:
@@ -136,7 +130,7 @@ def final_observation(lab: Lab) -> Verdict:
     }
     passed, expected, seen = _value(outcome, 0, 0.5 + 0.8, wrong)
     if seen.endswith("nothing is bootstrapped"):
-        raise NotApplicableError("time limits are not bootstrapped: see truncation.")
+        raise NotImplementedError("time limits are not bootstrapped: see truncation.")
     return passed, expected, seen
 
 
@@ -154,24 +148,23 @@ def returns(lab: Lab) -> Verdict:
         for k, length in enumerate(lengths)
     ]
     outcome = lab.train(episodes)
-    expected = "the means over all episodes that ended"
     window, ended, before = lab.adapter.window, outcome.ledger.ended, 0
-    if window is not None:
-        expected += f", the last {window} of them"
+    expected = "the means over all episodes that ended"
+    expected += f", the last {window} of them" if window else ""
     reported = _has(outcome.trained.returns, "returns")
     for frames, *found in reported:
         until = [one for one in ended if one[0] <= frames]
         new = sum(before < one[0] for one in until)
-        covered = until[-(new if window is None else window) :] if until else []
-        if window is not None and new > window:
+        if window and new > window:
             return False, expected, f"at {frames} frames {new - window} episodes are in no mean"
-        before = frames
-        if not new and window is None:
+        if not window and not new:
             return False, expected, f"{found[0]:.4g} at {frames} frames, with no episode in it"
+        covered = until[-(window or new) :]
         for what, column, value in zip(("return", "length"), (1, 2), found, strict=True):
             mean = np.mean([one[column] for one in covered]) if covered else np.nan
             if value is not None and not np.isclose(value, mean, rtol=1e-4, equal_nan=True):
                 return False, expected, f"{what} {value:.4g} at {frames} frames, true {mean:.4g}"
+        before = frames
     if missed := sum(one[0] > before for one in ended):
         return False, expected, f"the last {missed} of {len(ended)} episodes are in no mean"
     return True, expected, f"{len(ended)} episodes in {len(reported)} reports, all true"
@@ -186,13 +179,14 @@ def evaluations(lab: Lab) -> Verdict:
     """Evaluations every 256 frames happen then."""
     found = lab.train(_FOUR, every=256).ledger.evaluated
     if not found:
-        raise NotApplicableError("the adapter evaluates nothing.")
+        raise NotImplementedError("the adapter evaluates nothing.")
     return _cadence(found)
 
 
 def checkpoints(lab: Lab) -> Verdict:
     """Checkpoints every 256 frames are saved then."""
-    return _cadence(_has(lab.train(_FOUR, every=256).trained.saved, "saved"))
+    lab.train(_FOUR, every=256)
+    return _cadence(lab.adapter.saved(lab.directory / "run"))
 
 
 # -- Repetitions.
@@ -200,32 +194,32 @@ def checkpoints(lab: Lab) -> Verdict:
 
 def _differing(one: Outcome, other: Outcome) -> list[str]:
     """The names of the arrays that differ in a bit."""
-    mine, theirs = one.trained.state, other.trained.state
-    return [
-        name
-        for name in sorted({*mine, *theirs})
-        if name not in mine
-        or name not in theirs
-        or np.asarray(mine[name]).tobytes() != np.asarray(theirs[name]).tobytes()
-    ]
+    mine, theirs = (
+        {name: np.asarray(array).tobytes() for name, array in outcome.trained.state.items()}
+        for outcome in (one, other)
+    )
+    return sorted(name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name))
 
 
 def _named(differing: Sequence[str], outcome: Outcome) -> str:
-    few = ", ".join(differing[:3]) + (", …" if len(differing) > 3 else "")
-    return f"{len(differing)} of {len(outcome.trained.state)} arrays differ: {few}"
+    total = len(outcome.trained.state)
+    return f"{len(differing)} of {total} arrays differ: {listed(differing, most=3)}"
 
 
 def resume(lab: Lab) -> Verdict:
     """A run that is killed by SIGKILL and resumed ends like one that never was."""
     straight = lab.train(_FOUR, name="straight", every=256)
     try:
-        lab.train(_FOUR, name="killed", every=256, kill_at=600)
+        lab.train(_FOUR, name="killed", every=256, ledger=Ledger(kill_at=600))
     except CrashedError as error:
         if "SIGKILL" not in str(error):
             raise
     else:
-        raise NotApplicableError("the environments do not run in the process that trains.")
-    resumed = lab.train(_FOUR, name="killed", verb="resume", every=256)
+        raise NotImplementedError("the environments do not run in the process that trains.")
+    if not (saved := lab.adapter.saved(lab.directory / "killed")):
+        return False, "the same bits, from a checkpoint", "no checkpoint was saved"
+    at, last = max(saved.items())
+    resumed = lab.train(_FOUR, name="killed", every=256, checkpoint=last, collected=at)
     differing = _differing(straight, resumed)
     seen = _named(differing, straight) if differing else "the same bits"
     if resumed.ledger.frames >= straight.ledger.frames:
@@ -279,16 +273,17 @@ def transitions(lab: Lab) -> Verdict:
 # -- What a trainer should refuse.
 
 
-def _refusal(lab: Lab, **given: Any) -> Verdict:
+def _refusal(lab: Lab, fault: Any = None, **given: Any) -> Verdict:
     """Whether a training raises an exception with a message, and does not train on a fault."""
     # At the end: what is trained on is then in the parameters, not in a later exception.
-    outcome = lab.train(_FOUR, 512, fails=True, fault_at=505, **given)
-    if "fault" in given and outcome.ledger.frames < 505:
+    ledger = Ledger(fault=fault, fault_at=505)
+    outcome = lab.train(_FOUR, 512, fails=True, ledger=ledger, **given)
+    if fault is not None and outcome.ledger.frames < 505:
         raise CrashedError(outcome.error or f"it ended after {outcome.ledger.frames} of 512 frames")
     if outcome.error is None:
-        broken = [n for n, one in outcome.trained.state.items() if not np.isfinite(one).all()]
-        total = len(outcome.trained.state)
-        spoilt = f"; {len(broken)} of {plural(total, 'array')} not finite" if broken else ""
+        arrays = outcome.trained.state.values()
+        broken = sum(not np.isfinite(array).all() for array in arrays)
+        spoilt = f"; {broken} of {plural(len(arrays), 'array')} not finite" if broken else ""
         return False, "an exception", f"trained on{spoilt}"
     words = " ".join(outcome.error.split())
     return ": " in words, "an exception with a message", words[:160]
@@ -296,17 +291,17 @@ def _refusal(lab: Lab, **given: Any) -> Verdict:
 
 def nan_observation(lab: Lab) -> Verdict:
     """An observation of NaN is refused."""
-    return _refusal(lab, fault="nan-observation")
+    return _refusal(lab, "nan-observation")
 
 
 def nan_reward(lab: Lab) -> Verdict:
     """A reward of NaN is refused."""
-    return _refusal(lab, fault="nan-reward")
+    return _refusal(lab, "nan-reward")
 
 
 def observation_shape(lab: Lab) -> Verdict:
     """An observation of another shape than that of its space is refused."""
-    return _refusal(lab, fault="observation-shape")
+    return _refusal(lab, "observation-shape")
 
 
 def unknown_option(lab: Lab) -> Verdict:

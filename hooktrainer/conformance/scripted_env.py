@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from collections.abc import Sequence
@@ -47,7 +48,7 @@ class Ledger:
     observations: int = 0
     ended: list[tuple[int, float, int]] = field(default_factory=list)
     stepped: list[int] = field(default_factory=list)
-    evaluated: list[int] = field(default_factory=list)
+    evaluated: set[int] = field(default_factory=set)
 
 
 class ScriptedEnv(gym.Env[NDArray[np.float32], np.int64]):
@@ -70,18 +71,16 @@ class ScriptedEnv(gym.Env[NDArray[np.float32], np.int64]):
         evaluates: bool = False,
     ) -> None:
         self.ledger, self.serial, self.evaluates = ledger, serial, evaluates
-        self.episodes = episodes
+        self.episodes = itertools.cycle(episodes)
         self.codes = 1 + max(2, *(max(one.observations) for one in episodes))
         self.observation_space = spaces.Box(0.0, np.inf, (self.codes,), np.float32)
         self.action_space = spaces.Discrete(2)
-        self.next, self.time, self.number = 0, 0, 0
+        self.time, self.number = 0, 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         """Begin the next episode."""
         super().reset(seed=seed)
-        self.episode = self.episodes[self.next % len(self.episodes)]
-        self.next += 1
-        self.time = 0
+        self.episode, self.time = next(self.episodes), 0
         return self._observe(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -91,8 +90,7 @@ class ScriptedEnv(gym.Env[NDArray[np.float32], np.int64]):
         ends = self.time == len(episode.rewards)
         fault = None
         if self.evaluates:
-            if ledger.frames not in ledger.evaluated:
-                ledger.evaluated.append(ledger.frames)
+            ledger.evaluated.add(ledger.frames)
         else:
             ledger.frames += 1
             ledger.stepped.append(self.number)

@@ -7,24 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch.nn.modules.module import register_module_forward_hook
 
 from ..base.worker import Channel, ChildError, Worker
 from .adapter import Adapter, Task, Trained
 from .scripted_env import Episode, Ledger, ScriptedEnv
 
-Verb = Literal["train", "resume"]
-
 
 class CrashedError(RuntimeError):
     """A training failed, and should not have."""
-
-
-class NotApplicableError(RuntimeError):
-    """The adapter or the trainer lacks what a probe needs; the message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -33,18 +28,14 @@ class Outcome:
 
     Attributes:
         ledger: What the environments did.
-        trained: What was learned and reported, without the function of values; nothing after an
-            error.
-        values: The learned value of each observation's number.
+        trained: What was learned and reported, with the value of each observation's number;
+            nothing after an error.
         error: The exception, with its type.
-        lacks: Why the adapter cannot do it.
     """
 
     ledger: Ledger
     trained: Trained
-    values: NDArray[np.float64] | None = None
     error: str | None = None
-    lacks: str | None = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +57,8 @@ class Lab:
         episodes: Sequence[Episode],
         frames: int = 1024,
         name: str = "run",
-        verb: Verb = "train",
+        ledger: Ledger | None = None,
+        serial: bool = False,
         fails: bool = False,
         **given: Any,
     ) -> Outcome:
@@ -76,68 +68,62 @@ class Lab:
             episodes: What the environments play.
             frames: Steps of all environments.
             name: Directory of the training.
-            verb: What the adapter does.
+            ledger: With a fault or a kill.
+            serial: Whether every observation is another one.
             fails: Whether an exception is returned, not raised.
-            given: Fields of the ledger, ``serial``, and fields of the task.
+            given: Fields of the task.
 
         Raises:
             CrashedError: After an exception, a crash or a timeout.
-            NotApplicableError: If the adapter cannot do it.
+            NotImplementedError: If the adapter cannot do it.
         """
         place = self.directory / name
-        place.mkdir(parents=True, exist_ok=True)
-        log = place.with_suffix(".log")
-        args = (self.adapter, verb, episodes, frames, place, log, given)
+        place.mkdir(exist_ok=True)
+        (log := place.with_suffix(".log")).touch()
+        ledger = ledger or Ledger()
+        make = partial(ScriptedEnv, episodes, ledger, serial)
+        envs = {"env": make, "eval_env": partial(make, evaluates=True)}
+        fields = {"every": None, "gamma": 0.8, "seed": 1, **envs, **given}
+        task = Task(frames=frames, directory=place, **fields)
+        args = self.adapter, task, ledger, log
         worker = Worker("training", _train, *args, start="fork", timeout=self.seconds)
         try:
-            outcome: Outcome = worker.receive_object()
+            outcome = worker.receive_object()
         except ChildError as error:
-            printed = log.read_text(errors="replace").split("\n") if log.exists() else []
-            last = next((line for line in reversed(printed) if line.strip()), "")
-            raise CrashedError(f"{error} {last}".strip()) from error
+            *_, printed = log.read_text(errors="replace").strip().rpartition("\n")
+            raise CrashedError(f"{error} {printed}".strip()) from error
         finally:
             worker.close(0.0)
-        if outcome.lacks is not None:
-            raise NotApplicableError(outcome.lacks)
+        if isinstance(outcome, NotImplementedError):
+            raise outcome
         if outcome.error is not None and not fails:
             raise CrashedError(outcome.error)
         return outcome
 
 
-def _train(
-    channel: Channel,
-    adapter: Adapter,
-    verb: Verb,
-    episodes: Sequence[Episode],
-    frames: int,
-    place: Path,
-    log: Path,
-    given: dict[str, Any],
-) -> None:
+def _train(channel: Channel, adapter: Adapter, task: Task, ledger: Ledger, log: Path) -> None:
     """Train, in the process of its own."""
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
-    defaults: dict[str, Any] = {"every": None, "gamma": 0.8, "seed": 1, "options": {}}
-    task_fields = {name: given.pop(name, value) for name, value in defaults.items()}
-    serial = given.pop("serial", False)
-    ledger = Ledger(**given)
-    make = partial(ScriptedEnv, episodes, ledger, serial)
-    task = Task(
-        env=make,
-        eval_env=partial(make, evaluates=True),
-        frames=frames,
-        directory=place,
-        **task_fields,
-    )
-    nothing = Trained(state={})
+    (size,), inputs = task.env().observation_space.shape or (), []
+
+    def record(module: Any, given: Any, output: Any) -> None:
+        is_one = given and isinstance(given[0], torch.Tensor) and given[0].shape[-1:] == (size,)
+        if is_one and getattr(output, "requires_grad", False):
+            rows = given[0].detach().reshape(-1, size).numpy().copy()
+            output.register_hook(lambda _: inputs.append(rows))
+
+    register_module_forward_hook(record)
     try:
-        trained: Trained = getattr(adapter, verb)(task)
-        values = None
-        if trained.values is not None and not serial:
-            codes = np.eye(make().codes, dtype=np.float32)
-            values = np.asarray(trained.values(codes), np.float64).reshape(-1)
-        outcome = Outcome(ledger, replace(trained, values=None), values)
+        trained = adapter.train(task)
+        seen = (inputs or None) if trained.trained_on is None else trained.trained_on
+        values: Any = trained.values
+        if values is not None:
+            values = np.asarray(values(np.eye(size, dtype=np.float32)), np.float64).reshape(-1)
+        outcome: Any = Outcome(ledger, replace(trained, values=values, trained_on=seen))
     except NotImplementedError as error:
-        outcome = Outcome(ledger, nothing, lacks=str(error))
-    except Exception as error:
-        outcome = Outcome(ledger, nothing, error=f"{type(error).__name__}: {error}".strip(": "))
+        outcome = NotImplementedError(str(error))
+    # A script that parses its command line refuses an option by SystemExit.
+    except (Exception, SystemExit) as error:
+        words = f"{type(error).__name__}: {error}".strip(": ")
+        outcome = Outcome(ledger, Trained(state={}), words)
     channel.send_object(outcome)

@@ -1,12 +1,9 @@
 """Trains a `Trainer` of transformers, or one of TRL's that derives from it, in a `Session`.
 
-`train(trainer, directory)` replaces ``trainer.train()``: hooks, windows, checkpoints and signals
-are those of hooktrainer, a batch is one optimizer step, and the session logs what transformers
-logs. Set ``save_strategy="no"``. Started again after a kill, it continues from its last checkpoint,
-on one device, with a map-style data set and no worker processes, bit for bit. What does not come
-back is state that a subclass or another callback keeps, such as the completions that TRL's
-GRPOTrainer reuses for several steps, and the position in a streamed data set. A stop that a hook
-requests at the end of a batch takes effect one step later.
+`train(trainer, directory)` replaces ``trainer.train()`` with ``save_strategy="no"``; a batch is one
+optimizer step. After a kill it continues bit for bit from its last checkpoint: on one device, with
+a map-style data set and no worker processes. Not restored: other callbacks, GRPOTrainer's adaptive
+entropy, and a model not named as in ``train(trainer, directory, ref=trainer.ref_model)``.
 """
 
 import json
@@ -20,25 +17,31 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from hooktrainer import Session
 
-SUMS = "_tr_loss _total_loss_scalar _globalstep_last_logged _initial_global_step current_flos"
+KEPT = "_tr_loss _total_loss_scalar _globalstep_last_logged _initial_global_step current_flos"
+KEPT += " _total_train_tokens _step _buffered_inputs"  # TRL's, as well as `_metrics`
 
 
 class HostState:
     """What the loop of transformers knows; it reads it from a file when it begins."""
 
     def __init__(self, trainer, folder):
-        self.trainer, self.folder, self.sums = trainer, folder, None
+        self.trainer, self.folder, self.kept = trainer, folder, None
 
     def state_dict(self):
-        sums = {name: getattr(self.trainer, name, 0.0) for name in SUMS.split()}
-        state = asdict(self.trainer.state)
+        own, state = vars(self.trainer), asdict(self.trainer.state)
+        kept = {name: own[name] for name in KEPT.split() if name in own}
+        metrics = {mode: dict(lists) for mode, lists in own.get("_metrics", {}).items()}
         state["log_history"] = [e for e in state["log_history"] if "train_runtime" not in e]
-        return {"state": json.dumps(state), "sums": sums}
+        for values in (*metrics.values(), *state["log_history"]):
+            values.pop("step_time", None)  # two runs differ in it
+        return {"state": json.dumps(state), "kept": kept, "metrics": metrics}
 
     def load_state_dict(self, saved):
         self.folder.mkdir(exist_ok=True)
         (self.folder / TRAINER_STATE_NAME).write_text(saved["state"])
-        self.sums = saved["sums"]
+        self.kept = saved["kept"]
+        for mode, lists in saved["metrics"].items():
+            self.trainer._metrics[mode].update(lists)
 
 
 class SessionCallback(TrainerCallback):
@@ -49,8 +52,7 @@ class SessionCallback(TrainerCallback):
     def on_step_begin(self, args, state, control, **_):
         if not self.is_begun:  # not before: the loop draws random numbers for its data
             self.is_begun = True
-            for name, value in (self.host.sums or {}).items():
-                setattr(self.host.trainer, name, value)
+            vars(self.host.trainer).update(self.host.kept or {})
             self.stack.enter_context(self.session)
         self.end_batch(control)
         if self.session.going_on:
@@ -62,13 +64,12 @@ class SessionCallback(TrainerCallback):
 
     def on_step_end(self, args, state, control, **_):
         self.is_made = self.session.progress.frames < state.global_step
-        if self.session.stop_reason is not None:
-            control.should_training_stop = True
+        control.should_training_stop |= self.session.stop_reason is not None
 
     def on_log(self, args, state, control, logs=None, **_):
         for name, value in (logs or {}).items():
             if self.is_begun and isinstance(value, (int, float)):
-                group = "time" if name.endswith(("runtime", "per_second")) else "train"
+                group = "time" if name.endswith(("time", "per_second")) else "train"
                 self.session.log({f"{group}/{name}": value})
 
     def on_train_end(self, args, state, control, **_):
@@ -76,12 +77,10 @@ class SessionCallback(TrainerCallback):
             self.stack.enter_context(self.session)
         self.end_batch(control)
 
-    def end_batch(self, control):
-        """End the last batch here, since transformers logs it after `on_step_end`."""
-        if self.is_made:
-            self.is_made = False
-            if not self.session.end_batch(frames=1, batch=TensorDict({}, [])):
-                control.should_training_stop = True
+    def end_batch(self, control):  # later, since transformers logs it after `on_step_end`
+        if self.is_made and not self.session.end_batch(frames=1, batch=TensorDict({}, [])):
+            control.should_training_stop = True
+        self.is_made = False
 
 
 def train(trainer, directory, **options):
@@ -93,8 +92,8 @@ def train(trainer, directory, **options):
     given |= {"scheduler": trainer.lr_scheduler, "resume": "latest", "unit": "steps"}
     host = HostState(trainer, Path(directory) / "transformers")
     session = Session(directory, total_frames=steps, host=host, **given | options)
-    if host.sums is not None:
+    if host.kept is not None:
         trainer._load_from_checkpoint = lambda *args, **kwargs: None  # the session has
     with ExitStack() as stack:
         trainer.add_callback(SessionCallback(session, host, stack))
-        return trainer.train(resume_from_checkpoint=str(host.folder) if host.sums else None)
+        return trainer.train(resume_from_checkpoint=str(host.folder) if host.kept else None)

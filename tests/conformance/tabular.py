@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +19,7 @@ class Tabular(Adapter):
     """Learns a value of each observation by repeated one-step targets."""
 
     packages = ("numpy",)
+    checkpoints = "*.pkl"
 
     def __init__(self, wrong: str = "") -> None:
         self.wrong = wrong
@@ -25,21 +27,19 @@ class Tabular(Adapter):
     def train(self, task: Task) -> Trained:
         if task.options and self.wrong != "unknown-option":
             raise TypeError(f"no option {list(task.options)}")
-        rng = np.random.default_rng(None if self.wrong == "seeds" else task.seed)
-        return self._learn(task, 0, np.zeros(task.env().observation_space.shape), rng)
-
-    def resume(self, task: Task) -> Trained:
-        latest = max(task.directory.glob("*.pkl"), key=lambda path: int(path.stem))
-        frames, table, rng = pickle.loads(latest.read_bytes())
+        if task.checkpoint is None:
+            rng = np.random.default_rng(None if self.wrong == "seeds" else task.seed)
+            return self._learn(task, np.zeros(task.env().observation_space.shape), rng)
+        table, rng = pickle.loads(task.checkpoint.read_bytes())
         if self.wrong == "resume":
             rng = np.random.default_rng(task.seed)
-        return self._learn(task, frames, table, rng)
+        return self._learn(task, table, rng)
 
-    def _learn(self, task: Task, frames: int, table: Any, rng: Any) -> Trained:
-        wrong, env = self.wrong, task.env()
+    def _learn(self, task: Task, table: Any, rng: Any) -> Trained:
+        wrong, env, frames = self.wrong, task.env(), task.collected
         observation, _ = env.reset(seed=task.seed)
         collect_to = task.frames - (BATCH if wrong == "frames" else 0)
-        rows, saved, seen, lengths, total = [], [], [], 0, 0.0
+        rows, seen, lengths, total = [], [], 0, 0.0
         while frames < collect_to:
             steps, ended = [], []
             for _ in range(BATCH):
@@ -80,16 +80,14 @@ class Tabular(Adapter):
                 if what == "evaluations":
                     self._evaluate(task.eval_env())
                 else:
-                    saved.append(frames)
                     part = task.directory / "part"
-                    part.write_bytes(pickle.dumps((frames, table, rng)))
+                    part.write_bytes(pickle.dumps((table, rng)))
                     os.replace(part, task.directory / f"{frames}.pkl")
         return Trained(
             state={"table": table, "random": rng.random(2)},
             values=lambda codes: codes @ table,
             frames=frames,
             returns=rows,
-            saved=saved,
             trained_on=seen,
         )
 
@@ -128,8 +126,8 @@ class Dies(Tabular):
 
 
 class BeginsAgain(Tabular):
-    def resume(self, task: Task) -> Trained:
-        return self.train(task)
+    def train(self, task: Task) -> Trained:
+        return super().train(replace(task, checkpoint=None, collected=0))
 
 
 class Survives(Tabular):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+from torch.utils.tensorboard import SummaryWriter
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -22,7 +25,15 @@ from tabular import (
     WrongInSilence,
 )
 
-from hooktrainer.conformance import check, load_adapter
+from hooktrainer.conformance import (
+    Adapter,
+    Task,
+    Trained,
+    check,
+    load_adapter,
+    parameters_of,
+    scalars_in,
+)
 from hooktrainer.conformance.adapter import ADAPTERS
 from hooktrainer.conformance.probes import PROBES
 from hooktrainer.errors import ConfigError
@@ -85,7 +96,7 @@ def test_what_an_adapter_lacks_is_not_applicable_and_why():
     found = {one.probe: one for one in check(Trains(), ["truncation", "returns", "resume"])}
     assert {one.result for one in found.values()} == {"not applicable"}
     assert found["returns"].seen == "the adapter gives no returns."
-    assert found["resume"].seen == "the adapter has no resume()."
+    assert found["resume"].seen == "the adapter has no checkpoints."
     assert results(Trains(), "frames", "seeds") == {"frames": "pass", "seeds": "pass"}
 
 
@@ -135,7 +146,7 @@ def test_an_unknown_probe_or_adapter_is_refused(tmp_path):
         list(check(Tabular(), ["returnz"]))
     with pytest.raises(ConfigError, match=r"no adapter 'hooktrainr'.*hooktrainer"):
         load_adapter("hooktrainr")
-    with pytest.raises(ConfigError, match=r"no adapter file .*mine\.py"):
+    with pytest.raises(ConfigError, match=r"cannot be loaded: .*mine\.py"):
         load_adapter(f"{tmp_path}/mine.py:Mine")
     with pytest.raises(ConfigError, match="is no adapter"):
         load_adapter("collections:Counter")
@@ -165,11 +176,60 @@ def test_this_package_passes_every_probe():
     assert results(load_adapter("hooktrainer")) == dict.fromkeys(PROBES, "pass")
 
 
+def test_training_batches_are_recorded_where_a_gradient_flows_back():
+    class Torch(Adapter):
+        def train(self, task: Task) -> Trained:
+            model, env = torch.nn.Linear(3, 1), task.env()
+            observation, _ = env.reset()
+            for step in range(task.frames):
+                following, *_, ends, _, _ = env.step(0)
+                loss = model(torch.from_numpy(observation)).sum()
+                if step != 3:
+                    loss.backward()
+                observation = env.reset()[0] if ends else following
+            return Trained(state=parameters_of(model))
+
+    (found,) = check(Torch(), ["transitions"])
+    assert (found.result, found.seen) == ("fail", "511 of 512; those of steps 3 are in none")
+
+
+def test_scalars_that_are_logged_at_one_step_are_averaged(tmp_path):
+    with SummaryWriter(str(tmp_path)) as writer:
+        for step, value in ((8, 1.0), (8, 2.0), (4, 5.0)):
+            writer.add_scalar("return", value, step)
+            writer.add_scalar("length", 2 * value, step)
+    assert scalars_in(tmp_path, "return", "length") == [(4, 5.0, 10.0), (8, 1.5, 3.0)]
+    assert scalars_in(tmp_path, "other") == []
+
+
+def test_an_option_that_a_command_line_refuses_is_refused():
+    class Script(Tabular):
+        def train(self, task: Task) -> Trained:
+            if task.options:
+                sys.exit("no option --no-such-option")
+            return super().train(task)
+
+    (found,) = check(Script(), ["unknown-option"])
+    assert (found.result, found.seen) == ("pass", "SystemExit: no option --no-such-option")
+
+
+def test_cleanrl_is_a_file_that_the_user_names(tmp_path, monkeypatch):
+    monkeypatch.setenv("CLEANRL_PPO", f"{tmp_path}/ppo.py")
+    with pytest.raises(ConfigError, match=r"CLEANRL_PPO='.*ppo\.py' is no file: download"):
+        load_adapter("cleanrl")
+    monkeypatch.delenv("CLEANRL_PPO")
+    with pytest.raises(ConfigError, match="CLEANRL_PPO"):
+        load_adapter("cleanrl")
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # theirs
 @pytest.mark.parametrize("name", [name for name in ADAPTERS if name != "hooktrainer"])
 def test_adapters_of_other_trainers_work(name):
-    pytest.importorskip(name)
+    if name == "cleanrl" and "CLEANRL_PPO" not in os.environ:
+        pytest.skip("CLEANRL_PPO names no script")
+    if name != "cleanrl":
+        pytest.importorskip(name)
     found = results(load_adapter(name), "termination", "frames")
     assert found["termination"] == "pass"
     assert found["frames"] in ("pass", "not applicable", "documented")

@@ -94,3 +94,58 @@ def test_a_trainer_of_transformers(tmp_path):
     script.write_text(f"import sys\nsys.path.insert(0, {str(ADAPTERS)!r})\n{TRANSFORMERS}")
     # Of epochs of five steps: within the first, and at the end of the second.
     assert is_resumed_exactly(script, tmp_path, [5, 11])
+
+
+TRL = """
+import torch
+from datasets import Dataset
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, set_seed
+from transformers_trainer import train
+
+words = [f"w{number}" for number in range(14)]
+known = {word: number for number, word in enumerate(["<pad>", "<eos>", *words])}
+tokenizer = Tokenizer(models.WordLevel(known, unk_token="<pad>"))
+tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+tokenizer = PreTrainedTokenizerFast(
+    tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>"
+)
+set_seed(0)
+sizes = {"n_layer": 1, "n_head": 1, "n_embd": 8, "vocab_size": 16, "n_positions": 16}
+model = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=1, eos_token_id=1))
+prompts = [" ".join(words[(row + word) % 14] for word in range(3)) for row in range(20)]
+given = {
+    "max_steps": 14, "per_device_train_batch_size": 4, "logging_steps": 3, "save_strategy": "no",
+    "report_to": "none", "use_cpu": True, "disable_tqdm": True, "bf16": False,
+}
+"""
+SFT = """
+from trl import SFTConfig, SFTTrainer
+
+data = Dataset.from_dict({"text": prompts})
+args = SFTConfig("hf", **given)
+trainer = SFTTrainer(model, args, train_dataset=data, processing_class=tokenizer)
+"""
+# Completions are reused for four steps, so that checkpoints fall in between.
+GRPO = """
+from trl import GRPOConfig, GRPOTrainer
+
+def reward(completions, **_):
+    return [float(len(set(one.split()))) for one in completions]
+
+data = Dataset.from_dict({"prompt": prompts})
+given |= {"num_generations": 2, "num_iterations": 2, "steps_per_generation": 2}
+args = GRPOConfig("hf", max_completion_length=6, learning_rate=1e-2, **given)
+trainer = GRPOTrainer(model, reward, args, train_dataset=data, processing_class=tokenizer)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("made", [SFT, GRPO], ids=["sft", "grpo"])
+def test_a_trainer_of_trl(tmp_path, made):
+    pytest.importorskip("trl")
+    script = tmp_path / "script.py"
+    trained = 'train(trainer, "run", save_interval=2, log_interval=2)'
+    path = f"import sys\nsys.path.insert(0, {str(ADAPTERS)!r})\n"
+    script.write_text(path + TRL + made + trained)
+    assert is_resumed_exactly(script, tmp_path, [5, 11])

@@ -10,8 +10,7 @@ from ...algorithms import PPO
 from ...hooks import Evaluate
 from ...loop.cadence import Every
 from ...loop.hook import TrainerHookBase
-from ...store import list_checkpoints
-from ..adapter import Adapter, Task, Trained, parameters_of
+from ..adapter import Adapter, Task, Trained, parameters_of, scalars_in
 
 
 class _EvaluateElsewhere(TrainerHookBase):
@@ -25,60 +24,35 @@ class _EvaluateElsewhere(TrainerHookBase):
         Evaluate(policy=policy, env=self.task.eval_env, every=every, episodes=1).register(trainer)
 
 
-class HooktrainerAdapter(Adapter):
+class PPOAdapter(Adapter):
     """Trains with PPO."""
 
     packages = ("hooktrainer",)
+    checkpoints = "run/checkpoints/step_*"
 
     def train(self, task: Task) -> Trained:
-        """Train with four environments."""
-        return self._run(task)
-
-    def resume(self, task: Task) -> Trained:
-        """Continue as the command line does with ``--resume latest``."""
-        return self._run(task, resume="latest")
-
-    def _run(self, task: Task, **given: Any) -> Trained:
+        """Train with four environments; resume as the command line does."""
+        run = task.directory / "run"
+        settings: dict[str, Any] = {"num_envs": 4, "steps_per_batch": 16, "mini_batch_size": 32}
+        settings |= {"anneal_lr": False, "eval_episodes": 0, "keep_last": 100, "log_interval": 100}
+        settings |= {"logger": "tensorboard", "progress_bar": False}
         trainer = PPO(
             env=task.env,
             total_frames=task.frames,
-            num_envs=4,
-            steps_per_batch=16,
-            mini_batch_size=32,
-            anneal_lr=False,
             gamma=task.gamma,
             seed=task.seed,
-            eval_episodes=0,
             hooks=[_EvaluateElsewhere(task)] if task.every else [],
+            run_dir=run,
             save_interval=task.every or task.frames,
-            keep_last=100,
-            log_interval=100,
-            run_dir=task.directory / "run",
-            logger="csv",
-            progress_bar=False,
-            **given,
+            resume="latest" if task.checkpoint else None,
+            **settings,
             **task.options,
         ).trainer()
-        batches = []
-
-        def record(batch: Any) -> None:
-            batches.append(batch["observation"].reshape(-1, batch["observation"].shape[-1]).numpy())
-
-        trainer.register_op("post_loss", record)
         trainer.train()
-        run = task.directory / "run"
-        rows: dict[str, dict[int, float]] = {}
-        for line in (run / "metrics.csv").read_text().splitlines()[1:]:
-            step, name, value = line.split(",")
-            rows.setdefault(name, {})[int(step)] = float(value)
         loss: Any = trainer.loss_module
-        critic, lengths = loss.critic_network, rows["train/length"]
-        saved = list_checkpoints(run / "checkpoints").checkpoints
         return Trained(
             state=parameters_of(loss),
-            values=lambda codes: critic.network(torch.from_numpy(codes)).detach(),
+            values=lambda codes: loss.critic_network.network(torch.from_numpy(codes)).detach(),
             frames=trainer.collected_frames,
-            returns=[(at, mean, lengths[at]) for at, mean in rows["train/return"].items()],
-            saved=[one.manifest.frames for one in saved],
-            trained_on=batches,
+            returns=scalars_in(run / "tensorboard", "train/return", "train/length"),
         )

@@ -7,26 +7,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from gymnasium.vector import SyncVectorEnv
 from rsl_rl.env import VecEnv
 from rsl_rl.runners import OnPolicyRunner
-from rsl_rl.utils import LogWriter
 from tensordict import TensorDict
+from torch import nn
 
-from ..adapter import Adapter, Task, Trained, parameters_of
+from ..adapter import Adapter, Task, Trained, parameters_of, scalars_in
 
 _ENVS, _STEPS = 4, 16
 _BATCH = _ENVS * _STEPS
-
-
-class _Scalars(LogWriter):
-    """Keeps what is logged."""
-
-    def __init__(self, log_dir: str) -> None:
-        self.rows: dict[int, dict[str, float]] = {}
-
-    def add_scalar(self, tag: str, scalar_value: Any, global_step: int | None = None) -> None:
-        if not tag.endswith("/time"):
-            self.rows.setdefault(int(global_step or 0), {})[tag] = float(scalar_value)
 
 
 class _Environments(VecEnv):
@@ -36,32 +26,25 @@ class _Environments(VecEnv):
     device, cfg = "cpu", {}  # type: ignore[var-annotated]
 
     def __init__(self, task: Task) -> None:
-        self.envs = [task.env() for _ in range(_ENVS)]
+        self.envs = SyncVectorEnv([task.env] * _ENVS, autoreset_mode="SameStep")
         self.episode_length_buf = torch.zeros(_ENVS, dtype=torch.long)
-        self.now = [env.reset(seed=task.seed + k)[0] for k, env in enumerate(self.envs)]
+        self.now, _ = self.envs.reset(seed=task.seed)
 
     def get_observations(self) -> TensorDict:
-        if len({one.shape for one in self.now}) > 1:
-            raise NotImplementedError("the adapter, not rsl_rl, makes batches of observations.")
-        observations = torch.stack([torch.from_numpy(one) for one in self.now])
-        return TensorDict({"policy": observations}, [_ENVS])
+        return TensorDict({"policy": torch.from_numpy(self.now)}, [_ENVS])
 
     def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, Any]:
-        steps = [env.step(0) for env in self.envs]
-        ends = [terminated or truncated for _, _, terminated, truncated, _ in steps]
-        self.now = [
-            env.reset()[0] if end else step[0]
-            for env, step, end in zip(self.envs, steps, ends, strict=True)
-        ]
-        extras = {"time_outs": torch.tensor([float(truncated) for *_, truncated, _ in steps])}
-        rewards = torch.tensor([float(step[1]) for step in steps])
-        return self.get_observations(), rewards, torch.tensor(ends, dtype=torch.long), extras
+        self.now, *rest, _ = self.envs.step([0] * _ENVS)
+        rewards, terminated, truncated = (torch.from_numpy(one).float() for one in rest)
+        ends = terminated.maximum(truncated).long()
+        return self.get_observations(), rewards, ends, {"time_outs": truncated}
 
 
-class RslRlAdapter(Adapter):
+class PPOAdapter(Adapter):
     """Trains with PPO, whose actions are continuous."""
 
     packages = ("rsl-rl-lib",)
+    checkpoints = "model_*.pt"
     window = 100
     documented: ClassVar[Mapping[str, str]] = {
         "checkpoints": "guide/configuration, save_interval: iterations between checkpoints; the "
@@ -75,14 +58,7 @@ class RslRlAdapter(Adapter):
     }
 
     def train(self, task: Task) -> Trained:
-        """Train with four environments."""
-        return self._learn(task, None)
-
-    def resume(self, task: Task) -> Trained:
-        """Load the latest checkpoint, and learn for the remaining iterations."""
-        return self._learn(task, max(task.directory.glob("model_*.pt"), key=_frames_in))
-
-    def _learn(self, task: Task, latest: Path | None) -> Trained:
+        """Train with four environments; load a checkpoint, and learn for the rest."""
         torch.manual_seed(task.seed)
         network = {"class_name": "MLPModel", "hidden_dims": [64], "activation": "elu"}
         algorithm = {"class_name": "PPO", "gamma": task.gamma, "learning_rate": 3e-3}
@@ -94,36 +70,21 @@ class RslRlAdapter(Adapter):
             "algorithm": algorithm | {"num_learning_epochs": 10, "num_mini_batches": 2},
             "actor": network | {"distribution_cfg": {"class_name": "GaussianDistribution"}},
             "critic": network,
-            "logger": {"class_name": _Scalars},
         }
         runner = OnPolicyRunner(_Environments(task), config, str(task.directory))
-        if latest is not None:
-            runner.load(str(latest))
-        storage, batches = runner.alg.storage, []
-        generate = storage.mini_batch_generator
-
-        def record(*args: Any) -> Any:
-            for batch in generate(*args):
-                batches.append(batch.observations["policy"].numpy())
-                yield batch
-
-        storage.mini_batch_generator = record
-        runner.learn((task.frames - (0 if latest is None else _frames_in(latest))) // _BATCH)
-        rows, critic = runner.logger.writer.rows, runner.alg.critic
-        reward, length = "Train/mean_reward", "Train/mean_episode_length"
+        if task.checkpoint:
+            runner.load(str(task.checkpoint))
+        runner.learn((task.frames - task.collected) // _BATCH)
+        runner.logger.writer.flush()
+        critic = runner.alg.critic
+        rows = scalars_in(task.directory, "Train/mean_reward", "Train/mean_episode_length")
         return Trained(
-            state=parameters_of(runner.alg.actor, "actor.") | parameters_of(critic, "critic."),
+            state=parameters_of(nn.ModuleDict({"actor": runner.alg.actor, "critic": critic})),
             values=lambda codes: critic(TensorDict({"policy": torch.from_numpy(codes)})).detach(),
             frames=(runner.current_learning_iteration + 1) * _BATCH,
-            returns=[
-                ((k + 1) * _BATCH, row[reward], row[length])
-                for k, row in rows.items()
-                if reward in row
-            ],
-            saved=[_frames_in(path) for path in task.directory.glob("model_*.pt")],
-            trained_on=batches,
+            returns=[((iteration + 1) * _BATCH, *means) for iteration, *means in rows],
         )
 
-
-def _frames_in(path: Path) -> int:
-    return (int(path.stem.split("_")[-1]) + 1) * _BATCH
+    def frames_in(self, checkpoint: Path) -> int:
+        """Checkpoints are named by their iteration."""
+        return (super().frames_in(checkpoint) + 1) * _BATCH
