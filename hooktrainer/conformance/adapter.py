@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
-import runpy
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar, Final
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.imports import import_named
 from ..base.words import did_you_mean
-from ..errors import ConfigError, MissingPackageError
+from ..errors import ConfigError
 
 _OTHERS: Final = ("stable_baselines3", "torchrl", "skrl", "rsl_rl", "tianshou", "cleanrl")
 ADAPTERS: Final = ("hooktrainer", *_OTHERS)
@@ -143,24 +141,14 @@ def load_adapter(name: str) -> Adapter:
     Raises:
         ConfigError: If there is none of that name, it cannot be imported, or is no adapter.
     """
-    place, colon, kind = name.rpartition(":")
-    if not colon:
+    if ":" not in name:
         if name not in ADAPTERS:
             raise ConfigError(
                 f"there is no adapter {name!r}.{did_you_mean(name, ADAPTERS)} There are "
                 f"{', '.join(ADAPTERS)}; name your own as path/to/file.py:Class or module:Class."
             )
-        place, kind = f"{__package__}.adapters.{name}", "PPOAdapter"
-    try:
-        is_file = place.endswith(".py")
-        module = SimpleNamespace(**runpy.run_path(place)) if is_file else import_module(place)
-        made = getattr(module, kind)()
-    except ModuleNotFoundError as error:
-        raise MissingPackageError(f"{name}: {error}: install what it needs.") from error
-    except ConfigError:
-        raise
-    except Exception as error:
-        raise ConfigError(f"{name} cannot be loaded: {type(error).__name__}: {error}") from error
-    if not isinstance(made, Adapter):
+        name = f"{__package__}.adapters.{name}:PPOAdapter"
+    kind = import_named(name)
+    if not (isinstance(kind, type) and issubclass(kind, Adapter)):
         raise ConfigError(f"{name} is no adapter: derive it from hooktrainer.conformance.Adapter.")
-    return made
+    return kind()

@@ -146,7 +146,7 @@ def test_an_unknown_probe_or_adapter_is_refused(tmp_path):
         list(check(Tabular(), ["returnz"]))
     with pytest.raises(ConfigError, match=r"no adapter 'hooktrainr'.*hooktrainer"):
         load_adapter("hooktrainr")
-    with pytest.raises(ConfigError, match=r"cannot be loaded: .*mine\.py"):
+    with pytest.raises(ConfigError, match=r"there is no file .*mine\.py"):
         load_adapter(f"{tmp_path}/mine.py:Mine")
     with pytest.raises(ConfigError, match="is no adapter"):
         load_adapter("collections:Counter")
