@@ -80,11 +80,10 @@ class StopWhen(AveragingHook):
 
     def _before_step(self, losses: TensorDictBase, *_: Any) -> None:
         if not self._held:
-            named = {metric_of_loss(key): loss for key, loss in losses.items()}
             found = {
                 name: float(loss.detach().float().mean())
-                for name, loss in named.items()
-                if self._condition.reads(name)
+                for key, loss in losses.items()
+                if self._condition.reads(name := metric_of_loss(key))
             }
             self._check(found, "optimizer", f"at optimizer step {self._step:,}")
         if self._held:
@@ -94,28 +93,21 @@ class StopWhen(AveragingHook):
     def _step(self) -> int:
         return self.trainer.progress.optim_steps
 
-    def _values(self, losses: Values) -> Values:
+    def _check(self, losses: Values, point: str, when: str) -> None:
         progress, reads = self.trainer.progress, self._condition.reads
         counts = {name: getattr(progress, name) for name in _COUNTS if reads(name)}
-        return {**self.trainer.metrics.all_latest(reads), **counts, **losses}
-
-    def _check(self, losses: Values, point: str, when: str) -> None:
-        holds = self._holds(losses)
+        values = {**self.trainer.metrics.all_latest(reads), **counts, **losses}
+        self._unseen -= {name for name in self._unseen if any(_is_of(key, name) for key in values)}
+        holds = self._condition(values)
         share = torch.tensor(float(holds))  # of the ranks, which must make the same steps
         self._average([share])
         self._held = bool(share)
         if holds:
-            self._stop(losses, point, when)
+            self._stop(values, point, when)
 
-    def _holds(self, losses: Values) -> bool:
-        values = self._values(losses)
-        if self._unseen:
-            self._unseen -= {name for name in self._unseen if any(_named(name, values))}
-        return self._condition(values)
-
-    def _stop(self, losses: Values, point: str, when: str) -> None:
+    def _stop(self, values: Values, point: str, when: str) -> None:
         frames, unit = self.trainer.progress.frames, self.trainer.source.unit
-        numbers = ", ".join(f"{name} = {v:.6g}" for name, v in self._values(losses).items())
+        numbers = ", ".join(f"{name} = {v:.6g}" for name, v in values.items())
         spoilt = [f"{key!r} of the batch" for key in _not_finite(self._batch)]
         spoilt += [f"parameter {name}" for name in _spoilt_parameters(self.trainer)][:1]
         parts = [f"{self.condition} holds {when}, after {frames:,} {unit}: {numbers}"]
@@ -133,12 +125,10 @@ class StopWhen(AveragingHook):
 
     def _hook_before(self, point: str) -> str:
         points = [str(one) for one in HOOK_POINTS]
-        for name in reversed(points[: points.index(point) + 1]):
+        end = points.index(point) + (point != "optimizer")  # where this hook is the first
+        for name in reversed(points[:end]):
             entries = self.trainer.registry.points[name].entries
-            others = [entry for entry in entries if entry.owner is not self]
-            if name == point == "optimizer":
-                continue  # this one is first there
-            if others:
+            if others := [entry for entry in entries if entry.owner is not self]:
                 return f"{others[-1].name} at {name}"
         return "none"
 
@@ -202,7 +192,7 @@ _COMPARE: Final = {
 }
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<number>[-+]?(?:inf\b|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?))"
-    r"|(?P<name>[A-Za-z_][\w./]*)|(?P<sign><=|>=|==|!=|[<>&|()]))"
+    r"|(?P<name>[A-Za-z_][\w./]*)|(?P<compare><=|>=|==|!=|[<>])|(?P<sign>[&|()]))"
 )
 
 
@@ -249,8 +239,7 @@ class Condition:
             if (found := _TOKEN.match(text, place)) is None:
                 raise self._error(f"{text[place:].strip()[:20]!r} is neither a name nor a number")
             kind = str(found.lastgroup)
-            word = {"and": "&", "or": "|"}.get(found[kind], found[kind])
-            yield ("sign" if word in ("&", "|") else kind), word
+            yield kind, found[kind]
             place = found.end()
 
     def _error(self, problem: str) -> ConfigError:
@@ -273,13 +262,13 @@ class Condition:
 
     def _any(self) -> Test:
         tests = [self._all()]
-        while self._take("|"):
+        while self._take("|", "or"):
             tests.append(self._all())
         return lambda values: any(test(values) for test in tests)
 
     def _all(self) -> Test:
         tests = [self._one()]
-        while self._take("&"):
+        while self._take("&", "and"):
             tests.append(self._one())
         return lambda values: all(test(values) for test in tests)
 
@@ -298,9 +287,7 @@ class Condition:
             self.names.append(name)
             return lambda values: all(map(math.isfinite, _named(name, values)))
         self.names.append(name)
-        compare = _COMPARE.get(self._need("a comparison such as '<'", "sign"))
-        if compare is None:
-            raise self._error(f"{name!r} is compared with nothing")
+        compare = _COMPARE[self._need("a comparison such as '<'", "compare")]
         number = float(self._need("a number", "number"))
         return lambda values: any(compare(value, number) for value in _named(name, values))
 

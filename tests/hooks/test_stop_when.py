@@ -85,7 +85,7 @@ class After(TrainerHookBase):
     def __call__(self, batch: object) -> dict[str, float]:
         if self.trainer.progress.frames >= self.frames:
             self.trainer.request_stop("enough")
-        return {"mine/after": 1.0}
+        return {"mine/after": 1.0, "mine/zero": 0.0}
 
 
 def trained(*hooks: TrainerHookBase, state: dict | None = None) -> Trainer:
@@ -121,6 +121,11 @@ def test_a_run_stops_after_any_step_from_any_state_with_the_same_bits(number):
 def test_a_name_that_was_never_logged_is_told(capsys):
     trained(StopWhen("train/retrun < 3"), After(64))
     assert "'train/retrun' was never logged; there were " in capsys.readouterr().out
+
+
+def test_a_metric_that_was_always_zero_was_logged(capsys):
+    trained(StopWhen("mine/zero > 0"), After(64))
+    assert "was never logged" not in capsys.readouterr().out
 
 
 def test_the_condition_of_a_batch_stops_at_its_end():
