@@ -26,6 +26,7 @@ from torch import Tensor
 from ..base import fs
 from ..base.checks import check_count, check_positive
 from ..base.lazy import import_optional
+from ..base.untrusted import one_line
 from ..errors import CheckpointError, ConfigError
 from .contract import (
     SCHEMA,
@@ -38,7 +39,7 @@ from .contract import (
     read_contract,
     states_of,
 )
-from .interface import Array, Observation
+from .interface import Array
 from .load import INSTALL, Run, load_policy, session
 from .loaded import LoadedPolicy
 from .module import PolicyModule, acted, acted_name
@@ -55,28 +56,6 @@ TOLERANCE: Final = 1e-4
 # -- What a policy observed and did, to compare with.
 
 
-class _Recorder:
-    """A policy's program that keeps what goes in and comes out, ``most`` times."""
-
-    def __init__(self, policy: LoadedPolicy, most: int) -> None:
-        self._program, self._interface, self._most = policy.program, policy.interface, most
-        self.inputs: list[list[Tensor]] = []
-        self.results: list[list[Tensor]] = []
-
-    def __call__(self, *inputs: Tensor) -> list[Tensor]:
-        results = self._program(*inputs)
-        observed = self._interface.inputs
-        seen = [
-            value if one.start is None else (value + torch.as_tensor(one.start)).to(value.dtype)
-            for one, value in zip(observed, inputs, strict=False)
-        ]
-        self.inputs.append([*seen, *inputs[len(seen) :]])
-        self.results.append(acted(self._interface, results))
-        if len(self.inputs) == self._most:
-            raise _Enough
-        return results
-
-
 class _Enough(Exception):  # noqa: N818
     """Enough was recorded."""
 
@@ -89,8 +68,23 @@ def record(
     Both have the environment's values, and then the hidden states.
     """
     check_count("observations", observations)
-    recorder, program = _Recorder(policy, observations), policy.program
-    policy.program = cast(Any, recorder)
+    program, interface = policy.program, policy.interface
+    inputs: list[list[Tensor]] = []
+    results: list[list[Tensor]] = []
+
+    def recorded(*given: Tensor) -> list[Tensor]:
+        found = program(*given)
+        seen = [
+            value if one.start is None else (value + torch.as_tensor(one.start)).to(value.dtype)
+            for one, value in zip(interface.inputs, given, strict=False)
+        ]
+        inputs.append([*seen, *given[len(seen) :]])
+        results.append(acted(interface, found))
+        if len(inputs) == observations:
+            raise _Enough
+        return found
+
+    policy.program = cast(Any, recorded)
     try:
         while True:
             play_episodes(policy, seed, 1, env=env)
@@ -99,9 +93,11 @@ def record(
         policy.reset()
     finally:
         policy.program = program
-    both = recorder.inputs, recorder.results
-    inputs, results = ([torch.cat(column) for column in zip(*rows, strict=True)] for rows in both)
-    return inputs, results
+    return _columns(inputs), _columns(results)
+
+
+def _columns(rows: list[list[Tensor]]) -> list[Tensor]:
+    return [torch.cat(column) for column in zip(*rows, strict=True)]
 
 
 # -- Writing.
@@ -151,6 +147,7 @@ def export_policy(
         inputs, results = record(policy, observations, made)
         read = policy.interface.inputs
         bounds = [bounds_of(made, one, policy.interface.members(one)) for one in read]
+        shapes = [(*policy.interface.agent_dimension(one), *one.shape) for one in read]
         rate = (getattr(made, "metadata", None) or {}).get("render_fps")
         rate = float(rate) if isinstance(rate, (int, float)) else None
     finally:
@@ -159,6 +156,7 @@ def export_policy(
     module = PolicyModule(policy).eval()
     data, run = _ENCODERS[kind](module, [value[:3] for value in inputs])
     difference = compare(run, inputs, results, tolerance if deterministic else None)
+    facts = dataclasses.asdict(policy.saved)
     contract = Contract(
         schema=SCHEMA,
         kind=kind,
@@ -167,8 +165,8 @@ def export_policy(
         samples=not deterministic,
         agents={group.name: group.agents for group in policy.interface.groups if group.agents},
         inputs=tuple(
-            Input(name, one.keys, one.path, _shape(policy, one), one.dtype, one.group, **limits)
-            for name, one, limits in zip(module.inputs, read, bounds, strict=False)
+            Input(name, one.keys, one.path, shape, one.dtype, one.group, **limits)
+            for name, one, shape, limits in zip(module.inputs, read, shapes, bounds, strict=False)
         ),
         outputs=tuple(
             Output(
@@ -185,17 +183,12 @@ def export_policy(
         observations=observations,
         largest_difference=difference,
         steps_per_second=rate,
-        policy=_facts(policy.saved),
+        policy={name: fact for name, fact in facts.items() if name not in ("path", "nbytes")},
         versions={package: metadata.version(package) for package in _PACKAGES[kind]},
     )
     fs.write_atomically(path, data)
     fs.write_atomically(contract_of(path), contract.encode())
     return contract
-
-
-def _shape(policy: LoadedPolicy, one: Observation) -> tuple[int, ...]:
-    """The shape of an input, without the batch."""
-    return (*policy.interface.agent_dimension(one), *one.shape)
 
 
 def _free(file: Path, kind: Format) -> Path:
@@ -215,11 +208,6 @@ def _free(file: Path, kind: Format) -> Path:
     return file
 
 
-def _facts(saved: SavedPolicy) -> dict[str, Any]:
-    facts = dataclasses.asdict(saved)
-    return {name: value for name, value in facts.items() if name not in ("path", "nbytes")}
-
-
 _SUFFIXES: Final = {"onnx": ".onnx", "program": ".pt2"}
 _PACKAGES: Final = {"onnx": ("torch", "onnx", "onnxruntime"), "program": ("torch",)}
 
@@ -231,14 +219,11 @@ def _exported(module: PolicyModule, examples: Sequence[Tensor]) -> Any:
     """The module as `torch.export` has it, for any batch."""
     batch = torch.export.Dim("batch")
     dynamic = tuple({0: batch} for _ in examples)
-    with torch.no_grad(), _quiet():
-        try:
-            program = torch.export.export(
-                module, tuple(examples), dynamic_shapes=(dynamic,), strict=False
-            )
-            return program.run_decompositions(_SAMPLERS)
-        except Exception as error:  # whatever an operator or the exporter raises
-            raise ConfigError(_refusal(error)) from error
+    with torch.no_grad(), _exporting():
+        program = torch.export.export(
+            module, tuple(examples), dynamic_shapes=(dynamic,), strict=False
+        )
+        return program.run_decompositions(_SAMPLERS)
 
 
 def _as_program(module: PolicyModule, examples: Sequence[Tensor]) -> tuple[bytes, Run]:
@@ -259,17 +244,14 @@ def _as_onnx(module: PolicyModule, examples: Sequence[Tensor]) -> tuple[bytes, R
     for package in ("onnx", "onnxscript", "onnxruntime"):
         import_optional(package, "exporting to ONNX", INSTALL)
     program = _exported(module, examples)
-    with _quiet():
-        try:
-            model = torch.onnx.export(
-                program,
-                input_names=module.inputs,
-                output_names=module.outputs,
-                dynamo=True,
-                verbose=False,
-            )
-        except Exception as error:
-            raise ConfigError(_refusal(error)) from error
+    with _exporting():
+        model = torch.onnx.export(
+            program,
+            input_names=module.inputs,
+            output_names=module.outputs,
+            dynamo=True,
+            verbose=False,
+        )
     assert model is not None
     data = model.model_proto.SerializeToString()
     return data, session(data)
@@ -278,14 +260,9 @@ def _as_onnx(module: PolicyModule, examples: Sequence[Tensor]) -> tuple[bytes, R
 _ENCODERS: Final = {"onnx": _as_onnx, "program": _as_program}
 
 
-def _refusal(error: Exception) -> str:
-    reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-    return f"the policy cannot be exported: {reason}. Use hooktrainer.load_policy for it."
-
-
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Switch off the exporters' warnings and log lines."""
+def _exporting() -> Iterator[None]:
+    """Switch off the exporters' warnings and log lines, and shorten their errors."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -293,6 +270,11 @@ def _quiet() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
+    except Exception as error:  # whatever an operator or an exporter raises
+        reason = one_line(f"{type(error).__name__}: {error}", 300)
+        raise ConfigError(
+            f"the policy cannot be exported: {reason}. Use hooktrainer.load_policy for it."
+        ) from error
     finally:
         logger.setLevel(level)
 
