@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ..base.checks import check_count
-from ..base.child_program import ChildProgram, run_program
+from ..base.child_program import ChildProgram
 from ..base.words import listed, printable
 from ..errors import CheckpointError, ConfigError, TakenError
 from ..store import list_checkpoints
@@ -72,7 +70,7 @@ def rewind(
         either = f"({other}) | " if other else ""
         words += ["--stop-when", f"{either}optim_steps > {to}"]
     _copy(run, target, copy)
-    return _program(run, _words(run, target, copy, words), trust)
+    return scripts.run_again(run, _words(run, target, copy, words), trust=trust, other=True)
 
 
 def branch(
@@ -103,7 +101,8 @@ def branch(
             raise TakenError(f"{place} is there already: name the new run with --run-dir.")
     if scripts.is_one_of_many(run):
         words = ["--seeds", "None", "--seed", str(RunDir(run).read().get("seed")), *words]
-    return _program(run, [*words, "--run-dir", str(place)], trust)
+    words += ["--run-dir", str(place)]
+    return scripts.run_again(run, words, trust=trust, other=True)
 
 
 def bisect(
@@ -137,10 +136,12 @@ def bisect(
 
     condition = Condition(where)
     held = output.open_run(run)
-    checkpoints = list_checkpoints(held.checkpoints).checkpoints
-    stopped = str(held.read(strict=False).get("reason")).startswith(f"{where} holds")
+    checkpoints, state = list_checkpoints(held.checkpoints).checkpoints, held.read(strict=False)
+    stopped = str(state.get("reason")).startswith(f"{where} holds")
     good, until = _last_good(condition, checkpoints, stopped=stopped)
-    if until is None and not _may_follow(run, checkpoints):
+    last = checkpoints[-1].frames if checkpoints else -1
+    went_on = state.get("status") == "failed" or int(state.get("frames") or 0) > last
+    if until is None and not went_on:
         names = {name for one in checkpoints for name in one.metrics}
         known = sorted(name for name in names if not name.startswith("time/"))
         output.line(
@@ -201,13 +202,6 @@ def _last_good(
     return None, following
 
 
-def _may_follow(run: Path, checkpoints: Sequence[Checkpoint]) -> bool:
-    """Whether the run went on after its last checkpoint, as one that failed."""
-    state = RunDir(run).read(strict=False)
-    last = checkpoints[-1].frames if checkpoints else -1
-    return state.get("status") == "failed" or int(state.get("frames") or 0) > last
-
-
 # -- The copy, and the command of a run.
 
 
@@ -265,9 +259,7 @@ def _copy(run: Path, target: Checkpoint | None, copy: Path) -> None:
     checkpoints = RunDir(run).checkpoints.name
 
     def left_out(directory: str, names: list[str]) -> list[str]:
-        if Path(directory) == run:
-            return [*_LEFT_OUT, checkpoints]
-        return []
+        return [*_LEFT_OUT, checkpoints] if Path(directory) == run else []
 
     shutil.copytree(run, copy, ignore=left_out, dirs_exist_ok=True)
     shutil.copytree(target.path, copy / checkpoints / target.path.name)
@@ -284,10 +276,3 @@ def _parent(run: Path) -> Checkpoint | None:
     """The checkpoint at which a branch begins."""
     parent = RunDir(run).forked_from
     return None if parent is None else output.open_checkpoint(str(parent["path"]))
-
-
-def _program(run: Path, words: Sequence[str], trust: bool) -> Callable[[], None]:
-    command, directory = scripts.command_again(run, words, trust=trust, other=True)
-    output.note(shlex.join(command))
-    os.chdir(directory)
-    return partial(run_program, command[1:])

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import ast
-import functools
+import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
+from ..base.child_program import run_program
 from ..base.words import did_you_mean, printable
 from ..errors import ConfigError, NotFoundError
 from ..run.seeds import OWN
 from ..store.provenance import is_own_command
 from ..store.run_dir import RunDir
+from . import output
 
 RUN_OPTIONS: Final = ("--run-dir", "--resume", "--fork")
 """Options that name a run, which a command passes itself."""
@@ -126,6 +129,16 @@ def command_again(
             f"{run} was begun in {directory}, which does not exist; start this elsewhere: {shown}"
         )
     return command, directory
+
+
+def run_again(
+    run: Path, words: Sequence[str], *, trust: bool, other: bool = False
+) -> Callable[[], None]:
+    """Print the command that `command_again` returns; return what runs it in this process."""
+    command, directory = command_again(run, words, trust=trust, other=other)
+    output.note(shlex.join(command))
+    os.chdir(directory)
+    return partial(run_program, command[1:])
 
 
 def is_one_of_many(run: Path) -> bool:
@@ -268,7 +281,7 @@ def by_family() -> list[Trainable]:
     return sorted(trainables().values(), key=lambda one: order.get(one.family, len(order)))
 
 
-@functools.cache
+@cache
 def _classes() -> dict[str, ast.ClassDef]:
     """Return the class definitions of the algorithms, parsed: importing them imports PyTorch."""
     return {

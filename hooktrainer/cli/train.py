@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -129,10 +127,7 @@ def resume(
     place = _fetched(run, into or Path("runs")) if is_url(run) else Path(run)
     output.checkpoints_of(place)
     words = [*scripts.place_of(place), "--resume", "latest", *args]
-    command, directory = scripts.command_again(place, words, trust=trust)
-    output.note(shlex.join(command))
-    os.chdir(directory)
-    return partial(run_program, command[1:])
+    return scripts.run_again(place, words, trust=trust)
 
 
 def _fetched(url: str, into: Path) -> Path:

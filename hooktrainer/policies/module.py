@@ -149,19 +149,17 @@ def copy_weights(policy: nn.Module, saved: nn.Module | SavedPolicy | str | os.Pa
     trained = dict(policy.named_parameters())
     own = trained | dict(policy.named_buffers())
     given = {n.removeprefix(PREFIX): w for n, w in weights.items() if n.startswith(PREFIX)}
-    problem = None
-    for name in (*trained, *given):
-        if name not in given:
-            problem = f"has no {name!r}"
-        elif name not in own:
-            problem = f"has {name!r}, which the new one lacks"
-        elif (theirs := given[name].shape) != (ours := own[name].shape):
-            problem = f"has {name!r} of {list(theirs)}, and not {list(ours)}"
-        if problem is not None:
-            break
-    if problem is not None or not given:
+    problems = [] if given else ["has no weights"]
+    problems += [f"has no {name!r}" for name in trained if name not in given]
+    problems += [f"has {name!r}, which the new one lacks" for name in given if name not in own]
+    problems += [
+        f"has {name!r} of {list(theirs.shape)}, and not {list(own[name].shape)}"
+        for name, theirs in given.items()
+        if name in own and theirs.shape != own[name].shape
+    ]
+    if problems:
         raise ConfigError(
-            f"the policy of {what} {problem or 'has no weights'}: its weights fit only a policy "
+            f"the policy of {what} {problems[0]}: its weights fit only a policy "
             "of the same kind, spaces and networks (num_cells, activation, memory, ...). To go on "
             "from all that a run has learned, fork it."
         )

@@ -331,10 +331,9 @@ class Session(Trainer):
             self._call(point_named("post_steps_log"), batch)
         going_on = self._end_batch()
         self.epoch, self._is_in_batch = 0, False
-        if self.progress.optim_steps:
+        if self.progress.optim_steps or not going_on:
             self._tell_unreached()
         if not going_on:
-            self._tell_unreached()
             self._finish()
         return going_on
 
@@ -385,8 +384,7 @@ class Session(Trainer):
                     f"hook {entry.name!r} computes the loss and takes the optimizer step itself, "
                     "which the loop of a Session does: leave it out, or use a Trainer."
                 )
-            is_called = self._points is None or entry.point in (*self._points, "post_steps")
-            if not is_called:
+            if self._points is not None and entry.point not in (*self._points, "post_steps"):
                 raise ConfigError(
                     f"hook {entry.name!r} is at {entry.point!s}, which is not in points=: call it "
                     f"in the loop and add it there, or leave the hook out."
@@ -399,7 +397,7 @@ class Session(Trainer):
         self._has_told = True
         unreached = [e for e in self.registry.entries() if e.point not in self._reached]
         if unreached:
-            hooks = listed([f"{entry.name!r} at {entry.point!s}" for entry in unreached])
+            hooks = listed(f"{entry.name!r} at {entry.point!s}" for entry in unreached)
             warnings.warn(
                 f"hooks did nothing so far, since the loop did not call their points: {hooks}. "
                 "Call session.step(point, ...) there; post_steps_log is called by "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import os
 from base64 import b64encode
@@ -86,8 +85,7 @@ class RunView:
             lines += ["", console.file.getvalue().rstrip()]  # type: ignore[attr-defined]
         return "\n".join(lines)
 
-    @functools.cached_property
-    def _html(self) -> str:
+    def _repr_html_(self) -> str:
         first, *others = map(escape, self.lines)
         body = f"<p><b>{first}</b></p>" + "".join(f'<p class="dim">{line}</p>' for line in others)
         parts = [self._filmed()] if self.film else []
@@ -104,9 +102,6 @@ class RunView:
         ]
         parts.append(rows(cells))
         return as_output(f'{body}<div class="row">{"".join(parts)}</div>')
-
-    def _repr_html_(self) -> str:
-        return self._html
 
     def _filmed(self) -> str:
         """Return a film of the best saved policy, or the reason why there is none."""

@@ -93,9 +93,8 @@ class Remote:
         from fsspec.core import split_protocol
 
         protocol, place = split_protocol(self._url)
-        return protocol in (None, "file", "local") and os.path.realpath(place) == os.path.realpath(
-            path
-        )
+        is_local = protocol in (None, "file", "local")
+        return is_local and os.path.realpath(place) == os.path.realpath(path)
 
     def place(self, name: str) -> tuple[Any, str]:
         """The file system, and the place in it of a file of the run."""
@@ -149,8 +148,7 @@ class Remote:
         files, path = self.place(name)
         files.makedirs(path.rpartition("/")[0], exist_ok=True)
         files.put_file(str(source), path)
-        if not self.matches(name, record):
-            raise OSError(f"{name} is not there as it was written")
+        self._check(name, record)
 
     def publish(self, name: str, data: bytes) -> None:
         """Write a small file, which appears under its name complete where renaming is atomic."""
@@ -161,8 +159,11 @@ class Remote:
         _, new = self.place(temporary)
         files.makedirs(path.rpartition("/")[0], exist_ok=True)
         files.pipe_file(new, data)
-        if self.matches(temporary, record):
-            files.mv(new, path)
+        self._check(temporary, record)
+        files.mv(new, path)
+        self._check(name, record)
+
+    def _check(self, name: str, record: FileRecord) -> None:
         if not self.matches(name, record):
             raise OSError(f"{name} is not there as it was written")
 
@@ -357,9 +358,7 @@ class Mirror:
         names = self.remote.names()
         self._known = {name: one for name, one in self._known.items() if name in names}
         self._unfinished = []
-        for name in names:
-            if name in self._known:
-                continue
+        for name in sorted({*names} - {*self._known}):
             with suppress(DamagedCheckpointError):  # perhaps on the way: it is left alone
                 if (one := self.remote.checkpoint(name)) is None:
                     self._unfinished.append(name)
@@ -529,21 +528,21 @@ def _get(remote: Remote, name: str, target: Path, record: FileRecord) -> None:
 def _tried(
     remote: Remote, attempts: int, pause: float, call: Callable[..., Any], *args: Any
 ) -> Any:
-    for attempt in range(attempts):
-        is_last = attempt + 1 == attempts
+    while True:
+        attempts -= 1
         try:
             return call(*args)
         except FileNotFoundError:
             raise
         except CheckpointError as error:
-            if is_last or not isinstance(error, DamagedCheckpointError):
+            if not attempts or not isinstance(error, DamagedCheckpointError):
                 raise
         except (Exception, CancelledError) as error:  # what a library raises is not known
-            if is_last:
+            if not attempts:
                 raise CheckpointError(
                     f"{remote.name} cannot be read ({_reason(error)}), and may be intact: check "
                     "the address and the rights, and try again."
                 ) from error
         remote.reconnect()
-        time.sleep(pause * 2**attempt)
-    raise AssertionError("unreachable")
+        time.sleep(pause)
+        pause *= 2

@@ -104,11 +104,9 @@ def _encode(exhibit: Exhibit) -> dict[str, Any]:
     """A policy as the script reads it; raises with the reason if it cannot."""
     saved = exhibit.saved
     strange = [name for name in saved.environment.kwargs if name not in _HARMLESS]
-    strange += [
-        name
-        for name, _ in saved.environment.wrappers
-        if not (name.startswith("gymnasium.") and name.rpartition(":")[2] in _PLAIN)
-    ]
+    for name, _ in saved.environment.wrappers:
+        if not name.startswith("gymnasium.") or name.rpartition(":")[2] not in _PLAIN:
+            strange.append(name)
     if strange:
         raise ValueError(f"its environment is changed by {listed(strange)}")
     interface = load_policy(saved).interface  # checks the program
