@@ -19,7 +19,7 @@ from rich.text import Text
 
 from ..base.fs import write_atomically
 from ..base.words import duration as duration
-from ..base.words import printable
+from ..base.words import printable, without_password
 from ..errors import ConfigError
 from ..store import Checkpoint, find
 from ..store.lookup import checkpoint_directory, find_runs, no_run, sweep_of
@@ -39,8 +39,8 @@ def line(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print a line about progress to stderr, with control characters escaped."""
-    print(printable(text, keep="\n"), file=sys.stderr, flush=True)
+    """Print a line about progress to stderr, with control characters and passwords hidden."""
+    print(without_password(printable(text, keep="\n")), file=sys.stderr, flush=True)
 
 
 Column = str | Callable[[Any], object]

@@ -33,7 +33,8 @@ def pack(
 
     The file is a zip archive that play, render, export and load_policy take as a saved policy.
     Nothing in it is executed. It names no path, host or user of this machine but those in the
-    options of the run. The same run gives the same bytes.
+    options of the run, and that of a script that makes its environment. The same run gives the same
+    bytes.
 
     Example: hooktrainer pack runs/a -o cartpole.hook
 

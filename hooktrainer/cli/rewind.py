@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from ..base.checks import check_count
 from ..base.child_program import ChildProgram, run_program
 from ..base.words import listed, printable
 from ..errors import CheckpointError, ConfigError, TakenError
@@ -53,8 +54,15 @@ def rewind(
         into: directory of the copy, or for one of several seeds, of all; by default next to the run
         trust: run the command although the run was begun by another user, or on another machine
     """
+    check_count("--to", to, none="to its end", least=0)
     run, target = _target(checkpoint, to)
     scripts.refuse_run_options(args)
+    parent = None if target else _parent(run)
+    if parent is not None and to is not None and to < (first := parent.manifest.optim_steps):
+        raise ConfigError(
+            f"--to {to}: {run} branched off {parent.path} after optimizer step {first:,}. Rewind "
+            "the run of that checkpoint."
+        )
     copy = _beside(run, f"-from-{target.frames if target else 0}", into)
     words = [*args]
     if to is not None:
@@ -266,8 +274,16 @@ def _copy(run: Path, target: Checkpoint | None, copy: Path) -> None:
 
 
 def _words(run: Path, target: Checkpoint | None, copy: Path, args: Sequence[str]) -> list[str]:
-    resumes = ["--resume", "latest"] if target else []
-    return [*scripts.place_of(run, copy), *resumes, *args]
+    begins = ["--resume", "latest"] if target else []
+    if target is None and (parent := _parent(run)) is not None:
+        begins = ["--fork", str(parent.path)]
+    return [*scripts.place_of(run, copy), *begins, *args]
+
+
+def _parent(run: Path) -> Checkpoint | None:
+    """The checkpoint at which a branch begins."""
+    parent = RunDir(run).forked_from
+    return None if parent is None else output.open_checkpoint(str(parent["path"]))
 
 
 def _program(run: Path, words: Sequence[str], trust: bool) -> Callable[[], None]:

@@ -20,6 +20,8 @@ from ..store.run_dir import RunDir
 
 RUN_OPTIONS: Final = ("--run-dir", "--resume", "--fork")
 """Options that name a run, which a command passes itself."""
+MIRROR_OPTIONS: Final = ("--mirror", "--mirror-keep")
+"""Options that a copy of a run, or another run, must not have: it would write to its mirror."""
 _READS_OPTIONS = re.compile(
     r"\b(launch|argv|argparse|optparse|getopt|tyro|click|typer|fire|hydra|absl)\b|\.main\(|parse_arg"
 )
@@ -67,7 +69,11 @@ def command_of(run: Path, state: Mapping[str, Any]) -> list[str]:
             f"--run-dir {run} --resume latest."
         )
     if not Path(script).is_file():
-        raise FileNotFoundError(f"the script of {run} is gone: {script}.")
+        raise FileNotFoundError(
+            f"the script of {run} is gone: {script}. If it is elsewhere now, start that with "
+            f"--run-dir {run} --resume latest, after its own options: "
+            f"{printable(shlex.join(without(argv, RUN_OPTIONS)))}"
+        )
     if (
         not module
         and not any(word.startswith("--") for word in argv)
@@ -108,7 +114,7 @@ def command_again(
     """
     state = RunDir(run).read()
     command = command_of(run, state)
-    command = [*(without(command, ("--mirror", "--mirror-keep")) if other else command), *words]
+    command = [*(without(command, MIRROR_OPTIONS) if other else command), *words]
     directory, shown = Path(str(state.get("cwd")).replace("\0", "")), printable(shlex.join(command))
     if not trust and not is_own_command(state):
         raise ConfigError(

@@ -6,14 +6,20 @@ import os
 import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import Positional
 
 from ..base.child_program import run_program
+from ..base.words import shell_word, without_password
+from ..errors import CheckpointError, ConfigError, TakenError
+from ..store.mirror import fetch, is_url
+from ..store.run_dir import RunDir
 from . import output, scripts
-from .arguments import Flag, RunPath, ScriptArgs, shown_as
+from .arguments import Directory, Flag, ScriptArgs, shown_as
 
+Run = Annotated[str, Positional, shown_as("RUN|URL")]
 Words = Annotated[tuple[str, ...], Positional, shown_as("[NAME [ARGS ...]]")]
 
 
@@ -93,7 +99,9 @@ def separate_arguments(words: list[str]) -> list[str]:
     return words
 
 
-def resume(run: RunPath, args: ScriptArgs = (), /, *, trust: Flag = False) -> Callable[[], None]:
+def resume(
+    run: Run, args: ScriptArgs = (), /, *, into: Directory = None, trust: Flag = False
+) -> Callable[[], None]:
     """Continue a run from its latest checkpoint.
 
     Runs the script that began it, in the directory where it was begun, with the same arguments. A
@@ -101,20 +109,48 @@ def resume(run: RunPath, args: ScriptArgs = (), /, *, trust: Flag = False) -> Ca
 
     hooktrainer resume runs/a -- --total-frames 200000
 
+    The URL of a run's mirror instead of RUN fetches its latest checkpoint first, to a directory of
+    that name: hooktrainer resume s3://bucket/ant fetches to runs/ant.
+
     The command is read from the run's directory. If you did not begin the run on this machine, the
     command is printed, and only run with --trust.
 
     The exit code is the script's.
 
     Args:
-        run: directory of the run
+        run: directory of the run, or the URL of its mirror
         args: after --, further arguments of the script; they come last
+        into: with a URL, the directory in which to make that of the run; by default runs
         trust: run the command although the run was begun by another user, or on another machine
     """
-    output.checkpoints_of(run)
     scripts.refuse_run_options(args)
-    words = [*scripts.place_of(run), "--resume", "latest", *args]
-    command, directory = scripts.command_again(run, words, trust=trust)
+    if into is not None and not is_url(run):
+        raise ConfigError(f"--into {into}: {run} is no URL of a mirror; leave --into out.")
+    place = _fetched(run, into or Path("runs")) if is_url(run) else Path(run)
+    output.checkpoints_of(place)
+    words = [*scripts.place_of(place), "--resume", "latest", *args]
+    command, directory = scripts.command_again(place, words, trust=trust)
     output.note(shlex.join(command))
     os.chdir(directory)
     return partial(run_program, command[1:])
+
+
+def _fetched(url: str, into: Path) -> Path:
+    """Fetch a run from its mirror, and return its directory."""
+    name, place = without_password(url), into / url.rstrip("/").rpartition("/")[2]
+    run = RunDir(place)
+    if any(run.checkpoints.glob("step_*")):
+        raise TakenError(
+            f"{place} has checkpoints already: continue from them with hooktrainer resume "
+            f"{shell_word(place)}, or fetch to another directory with --into."
+        )
+    if (found := fetch(url, place)) is None:
+        raise CheckpointError(f"{name} has no checkpoint: check the address.")
+    output.note(f"fetched {found.path} from {name}")
+    for file in (run.run_file, run.config_file):
+        if not file.exists():
+            raise CheckpointError(
+                f"{name} has no {file.name}, so the command of the run is not known. Start that "
+                f"yourself, with --run-dir {shell_word(place)} --resume latest."
+            )
+    return place

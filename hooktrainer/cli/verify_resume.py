@@ -22,7 +22,7 @@ from ..store import list_checkpoints
 from ..store.run_dir import RunDir
 from . import output
 from .arguments import Directory, Flag, Patterns, ScriptArgs, Seed, shown_as
-from .scripts import find_trainable, refuse_run_options, without
+from .scripts import MIRROR_OPTIONS, find_trainable, refuse_run_options, without
 
 if TYPE_CHECKING:
     from .compare import Compared
@@ -51,7 +51,7 @@ def verify_resume(
     trained, cadences in seconds, the positions of the loggers.
 
     The script takes --run-dir DIR and --resume latest, as every recipe does. It inherits the
-    environment, CKPT_BACKEND included.
+    environment, CKPT_BACKEND included. --mirror is left out.
 
     The exit code is 0 if the two are identical, 1 if they differ or the script fails. The two runs
     are kept then.
@@ -71,7 +71,7 @@ def verify_resume(
     program = find_trainable(script).command
     refuse_run_options(args)
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed
-    command = [*program, *args]
+    command = [*program, *without(args, MIRROR_OPTIONS)]
     with workplace("verify-resume", keep) as place:
         try:
             compared = _run_both(command, place, kills, random.Random(seed), ignore)

@@ -14,11 +14,12 @@ import torch
 from tensordict import TensorDictBase, is_tensor_collection
 
 from ..errors import ConfigError, SkipOptimStep
-from ..loop.hook import FIRST, LAST, TrainerHookBase
+from ..loop.hook import FIRST, LAST
 from ..loop.hook_points import HOOK_POINTS
 from ..loop.loop import Loop
 from ..loop.metrics import metric_of_loss
 from ..loop.timing import Trace
+from .averaging import AveragingHook
 
 Values = Mapping[str, float]
 Test = Callable[[Values], bool]
@@ -26,12 +27,12 @@ _COUNTS: Final = ("frames", "optim_steps", "batches")
 
 
 @dataclass(eq=False, repr=False)
-class StopWhen(TrainerHookBase):
+class StopWhen(AveragingHook):
     """Stops before the first optimizer step at which a condition holds, or at the end of a batch.
 
     That step, and the others of its batch, are left out, so that the last checkpoint holds the
     parameters as they were before. The reason, in ``run.json``, names the step, the numbers, what
-    is not finite, and the hook that ran before.
+    is not finite, and the hook that ran before. Of several ranks, all stop where it holds for one.
 
     Args:
         condition: As for `Condition`. It sees all metrics by name, the losses of the current step,
@@ -70,8 +71,8 @@ class StopWhen(TrainerHookBase):
     def __call__(self, batch: TensorDictBase) -> None:
         """Check the condition at the end of a batch."""
         self._batch = batch
-        if not self._held and self._holds({}):
-            self._stop({}, "post_steps_log", f"after optimizer step {self._step:,}")
+        if not self._held:
+            self._check({}, "post_steps_log", f"after optimizer step {self._step:,}")
         self._batch = None
 
     def _see(self, batch: TensorDictBase) -> None:
@@ -85,10 +86,9 @@ class StopWhen(TrainerHookBase):
                 for name, loss in named.items()
                 if self._condition.reads(name)
             }
-            if not self._holds(found):
-                return
-            self._stop(found, "optimizer", f"at optimizer step {self._step:,}")
-        raise SkipOptimStep  # with the other steps of this batch
+            self._check(found, "optimizer", f"at optimizer step {self._step:,}")
+        if self._held:
+            raise SkipOptimStep  # with the other steps of this batch
 
     @property
     def _step(self) -> int:
@@ -99,6 +99,14 @@ class StopWhen(TrainerHookBase):
         counts = {name: getattr(progress, name) for name in _COUNTS if reads(name)}
         return {**self.trainer.metrics.all_latest(reads), **counts, **losses}
 
+    def _check(self, losses: Values, point: str, when: str) -> None:
+        holds = self._holds(losses)
+        share = torch.tensor(float(holds))  # of the ranks, which must make the same steps
+        self._average([share])
+        self._held = bool(share)
+        if holds:
+            self._stop(losses, point, when)
+
     def _holds(self, losses: Values) -> bool:
         values = self._values(losses)
         if self._unseen:
@@ -106,7 +114,6 @@ class StopWhen(TrainerHookBase):
         return self._condition(values)
 
     def _stop(self, losses: Values, point: str, when: str) -> None:
-        self._held = True
         frames, unit = self.trainer.progress.frames, self.trainer.source.unit
         numbers = ", ".join(f"{name} = {v:.6g}" for name, v in self._values(losses).items())
         spoilt = [f"{key!r} of the batch" for key in _not_finite(self._batch)]

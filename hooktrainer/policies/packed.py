@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from zipfile import ZipFile, ZipInfo
 
 from ..base import fs
@@ -46,14 +47,40 @@ def write_packed(file: Path, content: Mapping[str, bytes]) -> None:
             archive.writestr(entry, data)
 
 
-def read_packed(file: Path, name: str, limit: int) -> bytes:
-    """Return the content of a record of a packed policy, of at most ``limit`` bytes.
-
-    All records are checked first: they are plain files beside each other, and match the manifest.
+def check_packed(file: Path) -> None:
+    """Compare every record of a packed policy with the manifest.
 
     Raises:
         DamagedCheckpointError: If something is wrong; names what.
     """
+    with _opened(file) as (archive, records):
+        for name, record in records.items():
+            digest, size = hashlib.sha256(), 0
+            with archive.open(name) as data:
+                for block in iter(partial(data.read, _BLOCK), b""):
+                    digest.update(block)
+                    size += len(block)
+            if [size, digest.hexdigest()] != [record["size"], record["sha256"]]:
+                raise MalformedError(f"{name} does not match its hash in {MANIFEST}")
+
+
+def read_packed(file: Path, name: str, limit: int) -> bytes:
+    """Return the content of a record of a packed policy, of at most ``limit`` bytes.
+
+    Raises:
+        DamagedCheckpointError: If the archive's list of records is wrong, or that record.
+    """
+    with _opened(file) as (archive, records):
+        if name not in records:
+            raise MalformedError(f"it has no {name}")
+        if archive.getinfo(name).file_size > limit:
+            raise MalformedError(f"{name} has more than {limit:,} bytes")
+        return archive.read(name)
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[tuple[ZipFile, Mapping[str, Any]]]:
+    """Open a packed policy: plain files beside each other, which are those of the manifest."""
     with (
         refusing(f"{file} is damaged", DamagedCheckpointError),
         open_file(file) as opened,
@@ -80,15 +107,4 @@ def read_packed(file: Path, name: str, limit: int) -> bytes:
         records = manifest["files"]
         if other := entries.keys() ^ {MANIFEST, *records}:
             raise MalformedError(f"{MANIFEST} and the archive disagree on {shown(min(other))}")
-        for one, record in records.items():
-            digest = hashlib.sha256()
-            with archive.open(one) as data:
-                for block in iter(partial(data.read, _BLOCK), b""):
-                    digest.update(block)
-            if [entries[one].file_size, digest.hexdigest()] != [record["size"], record["sha256"]]:
-                raise MalformedError(f"{one} does not match its hash in {MANIFEST}")
-        if name not in records:
-            raise MalformedError(f"it has no {name}")
-        if records[name]["size"] > limit:
-            raise MalformedError(f"{name} has more than {limit:,} bytes")
-        return archive.read(name)
+        yield archive, records

@@ -15,7 +15,7 @@ from ..base.untrusted import decode_data, refusing
 from ..base.words import listed, shell_word, which
 from ..errors import CheckpointError, DamagedCheckpointError
 from .environment import Environment
-from .packed import PACKED
+from .packed import PACKED, check_packed
 from .policy_files import DIRECTORY, FACTS, LATEST, file_record, read_facts
 
 METRIC = "eval/return"
@@ -150,6 +150,7 @@ def find_policy(spec: str | os.PathLike[str]) -> SavedPolicy:
     """
     word, path = "latest", Path(spec)
     if path.is_file() and path.suffix == PACKED:
+        check_packed(path)
         return SavedPolicy.open(path)
     if not path.exists():
         run, at, last = os.fspath(spec).rpartition("@")

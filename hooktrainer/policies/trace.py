@@ -417,7 +417,7 @@ def _core_operators() -> Mapping[Any, Any]:
         ]
     )
     table[aten.empty.memory_format] = table[aten.empty_permuted.default] = _zeros
-    return {**table, aten.as_strided.default: _as_view}
+    return {**table, aten.as_strided.default: _as_view, aten.view.dtype: _as_conversion}
 
 
 def _zeros(size: Sequence[int], *_: Any, dtype: torch.dtype | None = None, **others: Any) -> Tensor:
@@ -432,6 +432,12 @@ def _as_view(
     if offset or not tensor.is_contiguous() or plain.stride() != tuple(stride):
         return NotImplemented
     return tensor.view(size) if plain.numel() == tensor.numel() else NotImplemented
+
+
+def _as_conversion(tensor: Tensor, dtype: torch.dtype) -> Any:
+    """Express a view of booleans as integers as a conversion, which a program may hold."""
+    is_same = tensor.dtype is torch.bool and dtype is torch.uint8
+    return tensor.to(dtype) if is_same else NotImplemented
 
 
 def _plain(argument: Any, names: Mapping[str, str]) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..base.plain import to_yaml
-from ..base.untrusted import read_file
+from ..base.untrusted import read_file, refusing
 from ..base.version import __version__
 from ..base.words import duration, plural, printable, shell_word
 from ..errors import ConfigError
@@ -25,7 +25,7 @@ from .html import spread_text
 
 _GALLERY: Final = "gallery.html"
 _RUN: Final = (
-    *("run_id", "experiment", "seed", "status", "reason", "frames", "unit", "total_frames"),
+    *("run_id", "experiment", "seed", "status", "frames", "unit", "total_frames"),
     *("optim_steps", "seconds", "metrics", "started", "updated", "command", "versions"),
     *("git_commit", "git_dirty"),
 )
@@ -78,7 +78,7 @@ def pack_policy(
     read_content(policy.path, facts)  # refuses what is damaged
     content = {name: read_file(policy.path / name, limit=MOST_POLICY) for name in (FACTS, POLICY)}
     for name in ("config.yaml", "metrics.csv", _GALLERY):
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError), refusing(f"{run.path} is not packed", ConfigError):
             content[name] = read_file(run.path / name, run.path, MOST_POLICY)
     told: dict[str, Any] = {name: state[name] for name in _RUN if name in state}
     if told:

@@ -165,7 +165,7 @@ def view(run: Any, metric: str | None = None, *, film: bool = True, trust: bool 
 
 def _times(curves: Mapping[str, Curve], seconds: float) -> dict[str, float]:
     """Return the seconds by phase: the windows' seconds per batch, weighted by their frames."""
-    if (step := curves.get("time/step")) is None:
+    if not seconds or (step := curves.get("time/step")) is None:
         return {}
     weights = dict(zip(step.frames.tolist(), np.diff(step.frames, prepend=0).tolist(), strict=True))
     spent = {

@@ -230,6 +230,8 @@ def sweep_of(run: RunDir, place: str | os.PathLike[str]) -> Path | None:
 
 def no_run(path: Path, thing: str = "run") -> str:
     """The message for a run that is not there, with those next to it or in runs/ named likewise."""
+    if path.exists():
+        return f"{path} is no {thing}: give the path of one."
     directories = (one for parent in (Path("runs"), path.parent) for one in parent.glob("*/"))
     there = {one.name: str(one) for one in sorted(directories)}
     near = " or ".join(there[name] for name in nearest(path.name, there))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 import time
 from asyncio import CancelledError
@@ -64,6 +65,8 @@ class Remote:
                 f"{url}: passwords are not recorded. Pass the address again with its password, or "
                 "leave it out and put the password in the configuration of fsspec."
             )
+        if not url.rpartition("://")[2].strip("/"):
+            raise ConfigError(f"{self.name!r} names no directory: give such as s3://bucket/run.")
         try:
             fsspec.get_filesystem_class(fsspec.core.split_protocol(url.split("::")[-1])[0])
         except (ValueError, ImportError) as error:
@@ -84,6 +87,15 @@ class Remote:
     def reconnect(self) -> None:
         """Connect again at the next use."""
         self._fs = None
+
+    def is_directory(self, path: Path) -> bool:
+        """Whether it is a directory of this machine; does not connect."""
+        from fsspec.core import split_protocol
+
+        protocol, place = split_protocol(self._url)
+        return protocol in (None, "file", "local") and os.path.realpath(place) == os.path.realpath(
+            path
+        )
 
     def place(self, name: str) -> tuple[Any, str]:
         """The file system, and the place in it of a file of the run."""
@@ -225,8 +237,10 @@ class Mirror:
             latest: A checkpoint to copy, unless a later one is there.
 
         Raises:
-            TakenError: If another run is there.
+            TakenError: If another run is there, or this one itself.
         """
+        if self.remote.is_directory(run.path):
+            raise TakenError(f"{self.remote.name} is the run's own directory: name another mirror.")
         self._run, self._run_id, self._best, self._pending = run, run_id, best, latest
         self._thread = threading.Thread(target=self._work, name="mirror", daemon=True)
         self._thread.start()

@@ -210,3 +210,22 @@ def test_a_push_to_mlflow_registers_versions_that_play(call, run, monkeypatch):
     file = Path(place) / "a.hook"
     assert file.read_bytes() == Path("a.hook").read_bytes()
     assert call("play", file).code == 0
+
+
+@pytest.mark.parametrize("name", ["gallery.html", "config.yaml", "metrics.csv"])
+def test_a_link_out_of_the_run_is_not_packed(name, call, run):
+    Path("secret").write_text("of mine")
+    (run / name).unlink(missing_ok=True)
+    (run / name).symlink_to(Path("secret").absolute())
+    done = call("pack", run)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert f"runs/a is not packed: {name} is a link out of its directory" in done.err
+    assert not Path("a.hook").exists()
+
+
+def test_why_a_run_failed_is_left_out(call, run):
+    state = json.loads((run / "run.json").read_text())
+    reason = {"status": "failed", "reason": "OSError: No space left on device: '/home/me/a'"}
+    (run / "run.json").write_text(json.dumps(state | reason))
+    assert call("pack", run).code == 0
+    assert b"/home/me" not in Path("a.hook").read_bytes()

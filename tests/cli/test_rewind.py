@@ -13,6 +13,7 @@ from warm_python import run as run_python
 from hooktrainer.show import summarize
 from hooktrainer.show.report.grouping import branches
 from hooktrainer.store import Checkpoint, find, list_checkpoints
+from hooktrainer.store.provenance import sign_command
 from hooktrainer.store.run_dir import RunDir
 
 SCRIPT = Path(__file__).with_name("planted.py")
@@ -200,3 +201,29 @@ def test_a_branch_is_named_by_what_differs(run):
     assert line == f"└ at 512, lr 0.0001: {place}"
     again = hooktrainer("branch", f"{run}@512", "--lr", "1e-4", "--total-frames", 640)
     assert (again.returncode, "is there already" in again.stderr) == (2, True)
+
+
+@pytest.fixture
+def branched(make_run) -> Path:
+    """A branch without checkpoints of its own, of a checkpoint of optimizer step 1."""
+    parent = Checkpoint.open(find(f"{make_run('parent')}@100")[0])
+    run = RunDir(make_run("branch"))
+    shutil.rmtree(run.checkpoints)
+    state = {"script": __file__, "argv": ["--lr", "1", "--fork", "gone"], "cwd": "/nowhere"}
+    signed = state | {"signature": sign_command(state), "forked_from": parent.as_parent()}
+    run.run_file.write_text(json.dumps(signed))
+    return run.path
+
+
+def test_a_branch_is_replayed_from_where_it_branched_off(call, branched):
+    done = call("rewind", branched, "--to", 7)
+    parent = branched.with_name("parent") / "checkpoints" / "step_000000000100"
+    words = f"--lr 1 --run-dir {branched}-from-0 --fork {parent} --stop-when 'optim_steps > 7'"
+    assert words in done.err
+    done = call("rewind", branched, "--to", 0)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert f"--to 0: {branched} branched off {parent} after optimizer step 1." in done.err
+
+
+def test_a_step_before_the_first_is_refused(call, branched):
+    assert "--to=-1: pass an integer of 0 or more" in call("rewind", branched, "--to", -1).err

@@ -73,3 +73,8 @@ def test_a_script_that_fails_shows_its_last_lines(call, model, tmp_path):
     assert done.err.startswith("error: the script exited with 3; its last lines:\n")
     assert "started fresh\nthe whole bar\nno room for it\n" in done.err
     assert done.out == ""
+
+
+def test_a_mirror_is_left_out(call, model, tmp_path):
+    mirror = ("--mirror", f"file://{tmp_path}/there", "--mirror-keep=1")
+    assert verify(call, tmp_path / "both", model, "--kills", 0, args=mirror).code == 0

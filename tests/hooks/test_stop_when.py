@@ -127,3 +127,20 @@ def test_the_condition_of_a_batch_stops_at_its_end():
     trainer = trained(StopWhen("mine/after > 0"), After())
     assert (trainer.progress.batches, trainer.optim_count) == (1, 4)
     assert "holds after optimizer step 4, after 64 frames: mine/after = 1" in trainer.stop_reason
+
+
+def test_where_it_holds_on_another_rank_this_one_makes_no_step_either():
+    """Else one waits for gradients that the other never sends."""
+    stop = StopWhen("loss/objective > 1e9")
+    calls = 0
+
+    def average(tensors: list[torch.Tensor]) -> None:
+        nonlocal calls
+        calls += 1
+        tensors[0].add_(calls == 3).div_(2)
+
+    stop.average_over_ranks = average
+    trainer = trained(stop, After(64))
+    assert trainer.optim_count == 2
+    assert calls == 3
+    assert trainer.stop_reason == "enough"  # the other's reason comes when the ranks meet

@@ -39,6 +39,7 @@ HYBRID = spaces.Dict({"kind": spaces.Discrete(3, start=2), "force": BOX})
 TUPLE = spaces.Tuple((spaces.MultiDiscrete([3, 2]), spaces.MultiBinary(3)))
 PLACES = spaces.Dict({"near": spaces.Box(-1.0, 1.0, (2,)), "room": spaces.Discrete(5, start=1)})
 IMAGE = spaces.Box(0, 255, (36, 36, 3), np.uint8)
+PLANES = spaces.Box(0, 1, (10, 10, 4), bool)
 
 
 def actor(action: gym.Space, observation: gym.Space | None = None, mask: bool = False) -> Policy:
@@ -69,6 +70,7 @@ CASES = {
     "values of actions": (lambda: QNetwork(mlp(4, 3, (8,))), Toy),
     "mask": (lambda: actor(spaces.Discrete(3), mask=True), lambda: Toy(mask=3)),
     "image": (lambda: actor(spaces.Discrete(3), IMAGE), lambda: Toy(IMAGE)),
+    "boolean image": (lambda: actor(spaces.Discrete(3), PLANES), lambda: Toy(PLANES)),
     "dict": (lambda: actor(spaces.Discrete(3), PLACES), lambda: Toy(PLACES)),
     "hybrid action": (lambda: actor(HYBRID), lambda: ClipParts(Toy(action=HYBRID))),
     "tuple action": (lambda: actor(TUPLE), lambda: Toy(action=TUPLE)),

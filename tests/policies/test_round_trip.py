@@ -38,6 +38,7 @@ from hooktrainer.networks import (
     DeterministicPolicy,
     DiagonalGaussianPolicy,
     EpsilonGreedy,
+    NetworkFactory,
     Policy,
     QNetwork,
     RunningNorm,
@@ -171,6 +172,18 @@ def test_a_module_that_takes_a_dict(reload):
     ones = np.ones(2, "float32")
     observation = {"near": ones, "deep": {"far": 2 * ones}, "unused": ones}
     assert loaded(observation).tolist() == [3.0, 3.0]
+
+
+PLANES = spaces.Box(0, 1, (10, 10, 4), bool)
+
+
+def test_an_image_of_booleans_is_encoded_as_in_training(reload):
+    factory = NetworkFactory(PLANES, (8,))
+    policy = CategoricalPolicy(factory.network(3), factory.in_keys)
+    seen = torch.rand(20, 10, 10, 4) < 0.3
+    with set_interaction_type(InteractionType.DETERMINISTIC):
+        expected = policy.act(seen)["action"]
+    assert reload(policy, lambda: Toy(PLANES))(seen.numpy()).tolist() == expected.tolist()
 
 
 def shifted_env() -> gym.Env:

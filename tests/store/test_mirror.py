@@ -281,6 +281,13 @@ def test_another_runs_mirror_is_refused(tmp_path):
     CheckpointManager(tmp_path / "b" / "checkpoints").close()  # its lock is free
 
 
+@pytest.mark.parametrize("address", ["{}", "file://{}", "file://{}/../a/"])
+def test_a_run_is_no_mirror_of_itself(address, tmp_path):
+    place = tmp_path / "a" / "checkpoints"
+    with pytest.raises(TakenError, match="is the run's own directory"):
+        CheckpointManager(place, mirror=Mirror(address.format(tmp_path / "a")))
+
+
 def test_an_older_copy_of_the_run_is_told_of_the_later_checkpoint(tmp_path, caplog):
     with manager_of(tmp_path / "a") as manager:
         manager.save(state(10), frames=10)
@@ -309,6 +316,8 @@ def test_after_a_rollback_the_new_checkpoints_are_the_latest(tmp_path):
     [
         ("nothere://bucket", "Protocol not known: nothere"),
         ("sftp://me:***@host/run", "passwords are not recorded"),
+        ("", "'' names no directory"),
+        ("file:///", "'file:///' names no directory"),
     ],
 )
 def test_an_address_that_cannot_work_is_refused_at_once(url, message):

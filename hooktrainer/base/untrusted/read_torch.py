@@ -46,6 +46,8 @@ def read_torch(source: Path | bytes, root: Path | None = None, device: str = "cp
     file: IO[bytes] = io.BytesIO(source) if isinstance(source, bytes) else open_file(source, root)
     with file, refusing("the file"), zipfile.ZipFile(file) as archive:
         entries = stored_entries(archive)
+        if (wrong := archive.testzip()) is not None:
+            raise MalformedError(f"the record {wrong!r:.80} is not what was written")
         records = {entry.filename.partition("/")[2]: entry for entry in entries}
         if "byteorder" in records and archive.read(records["byteorder"]) != b"little":
             raise MalformedError("its numbers have another byte order")

@@ -10,6 +10,7 @@ from saved_runs import Drawing, Failing
 import hooktrainer
 from hooktrainer import ConfigError, RunDir
 from hooktrainer.algorithms import PPO
+from hooktrainer.errors import NotFoundError
 from hooktrainer.show import view
 from hooktrainer.store import CheckpointManager
 from hooktrainer.testing import tiny_trainer
@@ -97,3 +98,17 @@ def test_what_has_no_run_is_refused(tmp_path):
         view(tiny_trainer())
     with pytest.raises(ConfigError, match="has no directory"):
         view(PPO(env="CartPole-v1"))
+
+
+def test_a_run_of_which_only_metrics_are_left_is_shown(make_run):
+    run = make_run()
+    run.run_file.unlink()
+    seen = view(run, film=False)
+    assert "eval/return 100" in str(seen)
+    assert '<polyline class="mean"' in seen._repr_html_()
+
+
+def test_a_directory_that_is_no_run_is_said(make_run):
+    run = make_run()
+    with pytest.raises(NotFoundError, match=r"run/policies is no run: give the path of one\.$"):
+        view(run.path / "policies")
