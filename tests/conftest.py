@@ -86,6 +86,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    gc.unfreeze = lambda: None  # which training several seeds calls, for the rest of the process
 
 
 class MemoryLogger:

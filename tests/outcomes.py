@@ -45,8 +45,8 @@ def is_gone(pid: int) -> bool:
     return state_of_process(pid) == "Z"
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 180.0) -> None:
+def wait_for(condition: Callable[[], Any], seconds: float = 180.0, every: float = 0.02) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
+        time.sleep(every)

@@ -30,9 +30,10 @@ ROOT = Path(__file__).parent.parent
 PLACES = (ROOT, ROOT / "hooktrainer")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # These render, run processes, or train for seconds.
-SLOW = {"algorithms", "builders", "from-sb3", "from-trl", "gallery", "look", "memory", "policies"}
-SLOW |= {"resume", "sequences", "several-agents", "sweeps", "tensor-worlds", "tutorial"}
-SLOW |= {"write-an-algorithm"}
+SLOW = {"algorithms", "builders", "from-brax", "from-rsl-rl", "from-sb3", "from-skrl"}
+SLOW |= {"from-torchrl", "from-trl", "gallery", "look", "memory", "policies", "resume"}
+SLOW |= {"robot-learning", "seeds", "sequences", "several-agents", "supervised", "sweeps"}
+SLOW |= {"tensor-worlds", "tutorial", "write-an-algorithm"}
 CLI = runpy.run_path(str(ROOT / "docs/generate_cli.py"))
 COMMANDS, load = CLI["COMMANDS"], CLI["load"]
 BLOCK = re.compile(

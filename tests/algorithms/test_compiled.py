@@ -30,9 +30,9 @@ CHEAPEST = "ddpg"
 ADAM = partial(torch.optim.Adam, fused=True)
 # One of each way to step: one group, several, several losses.
 WITH_ADAM = ("ppo", "sac", "ddpg")
-# Their losses and networks are others', which inductor compiles: mappo's, qmix's, sac's, td3's
-# and a2c's. Here only how they train is compared.
-TRACED = ("ippo", "vdn", "mbpo", "bc", "reinforce")
+# Their losses and networks are others', or parts of others', which inductor compiles: mappo's,
+# qmix's, sac's, td3's and ppo's. Here only how they train is compared.
+TRACED = ("ippo", "vdn", "mbpo", "bc", "reinforce", "a2c", "cql", "dagger", "masac", "td3bc")
 
 
 def trained(name: str, compile: str | None) -> Trainer:

@@ -18,12 +18,12 @@ pytest.importorskip("onnxscript")
     slow_except(
         [
             *((name, {}) for name in [*ACTING, "dreamer"]),
-            *((name, {"memory": "gru"}) for name in ("ppo", "dqn", "td3", "sac", "mappo", "vdn")),
+            *((name, {"memory": "gru"}) for name in ("ppo", "dqn", "sac", "mappo")),
             ("ppo", {"memory": "transformer", "memory_length": 4}),
             ("ppo", {"normalize_observations": True}),
             *(("dqn", {"quantiles": kind}) for kind in ("qr", "iqn", "c51")),
             ("dqn", {"dueling": True, "noisy": True}),
-            *(("sac", {"critics": kind}) for kind in ("tqc", "crossq", "xqc")),
+            *(("sac", {"critics": kind}) for kind in ("crossq", "xqc")),
         ],
         ("dqn", {"quantiles": "qr"}),
     ),

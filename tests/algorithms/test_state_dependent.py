@@ -10,6 +10,7 @@ import pytest
 import torch
 from any_env import AnyEnv
 from gymnasium import spaces
+from marks import slow_except
 from remembering import Recall
 from test_algorithms import assert_resumed_is_whole
 
@@ -74,7 +75,9 @@ def test_acting_and_learning_agree_with_a_memory(name, memory):
 LSTM = {"memory": "lstm", "memory_size": 8}
 
 
-@pytest.mark.parametrize(("name", "options"), [("ppo", {}), ("a2c", LSTM), ("sac", LSTM)])
+@pytest.mark.parametrize(
+    ("name", "options"), slow_except([("ppo", {}), ("a2c", LSTM), ("sac", LSTM)], 0, 1)
+)
 def test_a_run_that_is_resumed_while_noise_is_held_is_the_whole_run(name, options, tmp_path):
     fixed = {"save_interval": 80, "log_interval": 80, "sde_interval": 7, **options}
     run = partial(make, name, **fixed)

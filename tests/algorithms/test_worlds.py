@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from marks import slow_except
 from test_algorithms import ANNEALING, COLLECTING, SAVED, assert_resumed_is_whole
 from test_algorithms import make as make_small
 from toy_worlds import Ladder
@@ -43,7 +44,7 @@ def test_it_trains_and_is_resumed_in_mid_episode(name, tmp_path):
     assert_resumed_is_whole(partial(make, name, **SAVED), tmp_path, 320, 200)
 
 
-@pytest.mark.parametrize("name", ["ppo", "sac"])
+@pytest.mark.parametrize("name", slow_except(["ppo", "sac"], "ppo"))
 def test_it_remembers(name, tmp_path):
     options = {**SAVED, "memory": "gru", "memory_size": 8}
     if name == "ppo":

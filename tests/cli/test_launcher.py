@@ -66,7 +66,7 @@ def cluster(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def slurm(call, cluster):
+def slurm(call, cluster, warm_python):
     """Submits a command, and returns what Slurm starts: the script."""
 
     def submit(*words):
@@ -104,7 +104,6 @@ def requeued():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("warm_python")
 def test_a_requeued_job_equals_an_uninterrupted_run(slurm):
     start = slurm(*TRAIN, "--run-dir", "run", "--grace", 20)
     job = start()

@@ -37,6 +37,10 @@ def a_data_set() -> DataCollector:
     return DataCollector(Dataset(transitions, [], None).transitions, 8, replacement=True)
 
 
+def data_of_workers() -> DataCollector:
+    return DataCollector(list(range(40)), 8, names=("x",), num_workers=1, epochs=1)
+
+
 def of_torchrl() -> Any:
     from torchrl.collectors import Collector
     from torchrl.envs import GymEnv, SerialEnv
@@ -73,7 +77,6 @@ MADE: dict[str, list[Callable[[], Any]]] = {
     "DataCollector": [
         a_data_set,
         lambda: DataCollector(TensorDict({"x": torch.arange(24.0)}, [24]), 8, epochs=2),
-        lambda: DataCollector(list(range(40)), 8, names=("x",), num_workers=1, epochs=1),
         lambda: DataCollector(DataLoader(range(40), 8, shuffle=True), names=("x",)),
     ],
     "FakeCollector": [lambda: FakeCollector(num_batches=6)],
@@ -117,7 +120,11 @@ def test_every_collector_of_the_package_is_checked():
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize(
-    ("name", "make"), [(name, make) for name, makes in MADE.items() for make in makes]
+    ("name", "make"),
+    [
+        *((name, make) for name, makes in MADE.items() for make in makes),
+        pytest.param("DataCollector", data_of_workers, marks=pytest.mark.slow),
+    ],
 )
 def test_it_keeps_the_contract(name, make):
     check_collector(make, batches=3)

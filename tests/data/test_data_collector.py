@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from classification import Classify, make_data, make_trainer
+from marks import slow_except
 from tensordict import TensorDict
 from torch.utils.data import (
     BatchSampler,
@@ -117,7 +118,7 @@ def flat(batches: Any) -> list[int]:
     return [x for batch in batches for x in batch]
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", slow_except(MADE, *(MADE.keys() - {"loader of a stream"})))
 def test_each_epoch_has_every_sample_once_and_a_resumed_run_has_the_rest(name):
     before = rng_state()["torch"]
     torch.manual_seed(5)

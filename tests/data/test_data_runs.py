@@ -18,6 +18,7 @@ RECIPE = Path(__file__).parents[2] / "recipes/classify_digits.py"
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_python")
 def test_a_killed_recipe_resumes_bit_for_bit_and_has_learned(tmp_path, capsys):
     def begin(run: str, *more: str) -> subprocess.Popen[str]:
         words = (

@@ -231,5 +231,5 @@ def test_nothing_is_compiled_again_while_training_goes_on(kind, options, monkeyp
     """Shapes are static: each graph is compiled at its first call, and only then."""
     monkeypatch.setattr(compiling, "BACKEND", "eager")
     monkeypatch.setattr(compiling, "_MOST", 1)
-    kind(env="torch/CartPole-v1", **options, total_frames=1200).train()
+    kind(env="torch/CartPole-v1", **options, total_frames=480).train()
     assert "cannot be compiled" not in caplog.text

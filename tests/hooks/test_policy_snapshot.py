@@ -12,6 +12,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import torch
+from marks import slow_except
 from outcomes import same
 from safetensors.torch import load_file
 from sealed import change_facts
@@ -215,7 +216,7 @@ def test_the_best_and_those_without_evaluation_are_kept(tmp_path):
     assert frames_of(tmp_path) == [20, 60, 80, 100]
 
 
-@pytest.mark.parametrize("options", [{"snapshots": 6}, {"every": Every(frames=50)}])
+@pytest.mark.parametrize("options", slow_except([{"snapshots": 6}, {"every": Every(frames=50)}], 0))
 def test_a_resumed_run_has_no_policy_twice_and_lacks_none(options, tmp_path):
     whole = make_trainer(total_frames=400)
     snapshot(whole, tmp_path / "whole", **options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 
 import gymnasium as gym
 import numpy as np
@@ -16,6 +16,7 @@ from torch import nn
 
 from hooktrainer import CheckpointError, ConfigError, load_policy, play_episodes
 from hooktrainer.collect.action_format import ClipParts
+from hooktrainer.loop import Progress
 from hooktrainer.networks import (
     CategoricalPolicy,
     DeterministicPolicy,
@@ -29,7 +30,7 @@ from hooktrainer.networks import (
     distribution_for,
     mlp,
 )
-from hooktrainer.policies import PolicyModule, export_policy
+from hooktrainer.policies import PolicyModule, PolicyRecorder, export_policy
 from hooktrainer.policies.contract import read_contract
 from hooktrainer.policies.exported import compare
 
@@ -93,11 +94,26 @@ def exported(save, tmp_path):
     return export
 
 
+@pytest.fixture(scope="module")
+def exported_case(tmp_path_factory):
+    """Exports a case, once for all tests that change nothing."""
+
+    @cache
+    def export(case):
+        make, env = CASES[case]
+        torch.manual_seed(2)
+        place = tmp_path_factory.mktemp("exported")
+        PolicyRecorder(place / "policies", make(), env).save(Progress(frames=0))
+        saved, file = place / "policies/latest", place / "policy.onnx"
+        return saved, file, export_policy(saved, file, env=env(), observations=40)
+
+    return export
+
+
 @pytest.mark.parametrize("case", slow_except(CASES, "several agents", "lstm"))
-def test_it_plays_the_same_episodes(case, exported):
-    make, env = CASES[case]
-    torch.manual_seed(2)
-    saved, file, contract = exported(make(), env)
+def test_it_plays_the_same_episodes(case, exported_case):
+    env = CASES[case][1]
+    saved, file, contract = exported_case(case)
     assert contract.largest_difference < 1e-5
     ours, theirs = load_policy(file, trust=True), load_policy(saved, trust=True)
     for one, other in zip(
@@ -123,8 +139,8 @@ def test_a_program_of_torch_is_compared_as_well(case, save, tmp_path):
         torch.testing.assert_close(ours, theirs)
 
 
-def test_the_contract_has_the_bounds_of_each_groups_space(exported):
-    _, file, contract = exported(pets(masked=True), partial(Leaving, masks="info"))
+def test_the_contract_has_the_bounds_of_each_groups_space(exported_case):
+    _, file, contract = exported_case("several agents")
     found = {one.name: (one.group, one.shape, one.low) for one in contract.inputs}
     assert found["cat.observation"] == ("cat", (2, 2), -np.inf)
     assert found["cat.action_mask"] == ("cat", (2, 4), None)
@@ -137,11 +153,10 @@ def test_the_contract_has_the_bounds_of_each_groups_space(exported):
     assert read_contract(file).inputs == contract.inputs
 
 
-def test_twenty_lines_of_numpy_play_it(exported):
+def test_twenty_lines_of_numpy_play_it(exported_case):
     import yaml
 
-    env = Toy
-    saved, file, _ = exported(remembering(LSTMMemory(4, 8)), env)
+    saved, file, _ = exported_case("lstm")
     session = onnxruntime.InferenceSession(file)
     contract = yaml.safe_load(file.with_suffix(".yaml").read_text())
     states = {

@@ -188,6 +188,7 @@ def test_a_program_that_closes_nothing_is_not_taken_for_one_that_runs(tmp_path, 
     assert read_csv(tmp_path / "first") == {"a": [(7, 1.0)]}
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_of_programs_that_begin_at_once_each_has_a_directory(tmp_path):
     program = (
         "import sys\n"

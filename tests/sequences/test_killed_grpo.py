@@ -11,6 +11,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from kills import CONFIGURATIONS, audit
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 
 def check(name: str, kills: int, samples: int, place: Path) -> None:
     found = audit(name, kills, len(name), samples, place)

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from marks import slow_except
 from toy_parallel import Drawn, Leaving, Nothing
 
 from hooktrainer import ConfigError, VectorCollector
@@ -108,7 +109,9 @@ def test_masks_are_kept_and_random_actions_keep_to_them(where):
     assert mask.gather(-1, act.unsqueeze(-1)).all()
 
 
-@pytest.mark.parametrize("env", [Leaving, partial(Leaving, masks="observation"), SPREAD])
+@pytest.mark.parametrize(
+    "env", slow_except([Leaving, partial(Leaving, masks="observation"), SPREAD], 0, 2)
+)
 def test_it_keeps_the_contract(env):
     check_collector(lambda: collector(env, steps=30, total_frames=140), batches=2)
 

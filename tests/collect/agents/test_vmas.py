@@ -92,9 +92,7 @@ def test_a_reset_that_changes_more_than_rows_is_done_one_by_one():
     "scenario",
     slow_except(
         [Steps, CountsResets, Expands, Noisy, "balance", "simple_tag"],
-        Steps,
         CountsResets,
-        Expands,
         Noisy,
     ),
 )
