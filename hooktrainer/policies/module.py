@@ -150,13 +150,13 @@ def copy_weights(policy: nn.Module, saved: nn.Module | SavedPolicy | str | os.Pa
     own = trained | dict(policy.named_buffers())
     given = {n.removeprefix(PREFIX): w for n, w in weights.items() if n.startswith(PREFIX)}
     problems = [] if given else ["has no weights"]
+    problems += [
+        f"has {name!r} of {list(given[name].shape)}, and not {list(mine.shape)}"
+        for name, mine in own.items()
+        if name in given and given[name].shape != mine.shape
+    ]
     problems += [f"has no {name!r}" for name in trained if name not in given]
     problems += [f"has {name!r}, which the new one lacks" for name in given if name not in own]
-    problems += [
-        f"has {name!r} of {list(theirs.shape)}, and not {list(own[name].shape)}"
-        for name, theirs in given.items()
-        if name in own and theirs.shape != own[name].shape
-    ]
     if problems:
         raise ConfigError(
             f"the policy of {what} {problems[0]}: its weights fit only a policy "

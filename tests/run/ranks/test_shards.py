@@ -20,6 +20,10 @@ from outcomes import rows
 from rank_processes import free_port
 from toy import ends
 
+from hooktrainer.algorithms import PPO
+from hooktrainer.errors import ConfigError
+from hooktrainer.run import Ranks
+
 pytestmark = pytest.mark.skipif(
     not torch.distributed.is_available(), reason="torch was built without torch.distributed"
 )
@@ -104,11 +108,22 @@ def test_processes_that_come_and_go_give_the_bits_of_one(schedule, alone, tmp_pa
     assert rows(path) == rows(alone), past
 
 
-def test_more_processes_than_shards_are_refused(tmp_path):
-    codes, printed = wait(start(tmp_path / "run", 2, shards=1))
-    assert codes == [1, 1]
-    assert "--shards 1: 2 processes were started" in printed
-    assert not (tmp_path / "run").exists()
+def test_more_processes_than_shards_are_refused(monkeypatch):
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match="--shards 1: 2 processes were started"):
+        Ranks.join(shards=1)
+
+
+def test_a_notebook_has_no_program_that_shards_could_run(monkeypatch):
+    monkeypatch.setattr(sys, "argv", [""])
+    with pytest.raises(ConfigError, match=r"--shards 2: .*Put it into a file"):
+        Ranks.join(shards=2)
+
+
+def test_seeds_are_not_shared_out():
+    with pytest.raises(ConfigError, match="shards=2 with several seeds"):
+        PPO(env="CartPole-v1", shards=2, seeds=[0, 1]).train_seeds()
 
 
 @pytest.mark.slow
