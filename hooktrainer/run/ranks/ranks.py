@@ -274,7 +274,8 @@ def _none_failed(others: Sequence[ChildProgram]) -> bool:
 
 def _close(others: Sequence[ChildProgram]) -> None:
     for other in others:
-        other.close(GRACE)
+        other.wait(GRACE)
+        other.close(0.0)
 
 
 class RanksError(RuntimeError):

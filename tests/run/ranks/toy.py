@@ -145,7 +145,7 @@ def train_and_tell(path: Path, options: dict[str, Any]) -> None:
                 "frames": trainer.collected_frames,
                 "parameters": _digest(parameters),
                 "collector": _digest(trainer.collector.state_dict()),
-                "rng": _digest(rng_state()),
+                "rng": {name: _digest(part) for name, part in rng_state().items()},
                 "reason": trainer.stop_reason,
             }
         )
