@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ..base.fs import open_to_lock
 from ..base.untrusted import MalformedError, one_line, open_file, parse_json, read_file
@@ -20,6 +20,7 @@ from ..errors import CheckpointError
 
 _log = logging.getLogger(__name__)
 FILE = ".lock"
+_ATTEMPTS: Final = 200  # in two seconds: processes of a run that was killed end after it
 
 
 class RunLock:
@@ -39,7 +40,7 @@ class RunLock:
     def __init__(self, directory: Path) -> None:
         self._fd: int | None = open_to_lock(directory / FILE)
         try:
-            for _ in range(5):  # `is_locked` takes it for an instant
+            for _ in range(_ATTEMPTS):
                 with suppress(BlockingIOError):
                     fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break

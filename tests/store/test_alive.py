@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -56,4 +57,11 @@ def test_a_run_begins_while_another_process_looks_whether_it_is_alive(run, monke
     look = locked(run.checkpoints / ".lock")
     look.__enter__()
     monkeypatch.setattr(time, "sleep", lambda _: look.__exit__(None, None, None))
+    RunLock(run.checkpoints).release()
+
+
+def test_a_lock_of_a_process_that_is_ending_is_waited_for(run):
+    run.checkpoints.mkdir()
+    held = RunLock(run.checkpoints)
+    threading.Timer(0.3, held.release).start()
     RunLock(run.checkpoints).release()

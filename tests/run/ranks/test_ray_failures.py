@@ -100,7 +100,7 @@ def test_nothing_is_left_of_a_killed_driver_and_its_run_goes_on(machines, tmp_pa
     ) as driver:
         try:
             # On two busy cores, a cluster takes over a minute to begin, and its actors another.
-            wait_for(lambda: driver.poll() is not None or len(committed(run)) > 1)
+            wait_for(lambda: driver.poll() is not None or len(committed(run)) > 1, 400)
             assert driver.poll() is None
             session = session_of(driver.pid)
             assert len(processes_of(session)) > 4
