@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from ..base.fs import open_to_lock
 from ..base.untrusted import MalformedError, one_line, open_file, parse_json, read_file
@@ -20,7 +20,6 @@ from ..errors import CheckpointError
 
 _log = logging.getLogger(__name__)
 FILE = ".lock"
-_ATTEMPTS: Final = 200  # in two seconds: processes of a run that was killed end after it
 
 
 class RunLock:
@@ -31,16 +30,17 @@ class RunLock:
 
     Args:
         directory: The directory to lock; it must exist.
+        seconds: How long to wait for it; by default for an instant, as `is_locked` takes it.
 
     Raises:
         CheckpointError: If another process, or another object in this one, holds the lock; names
             the process.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, seconds: float = 0.05) -> None:
         self._fd: int | None = open_to_lock(directory / FILE)
         try:
-            for _ in range(_ATTEMPTS):
+            for _ in range(round(seconds / 0.01)):
                 with suppress(BlockingIOError):
                     fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break

@@ -111,7 +111,8 @@ class CheckpointManager:
         self._loaded: Checkpoint | None = None
         self._listed: dict[Path, Checkpoint] = {}
         fs.make_directories(self.directory)
-        self._lock = lock.RunLock(self.directory)
+        # The processes of a run that was killed may end a moment after it.
+        self._lock = lock.RunLock(self.directory, seconds=2.0)
         try:
             sweep(self.directory, UNFINISHED, TRASH)
             committed = self.checkpoints()

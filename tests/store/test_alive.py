@@ -12,6 +12,7 @@ import time
 import pytest
 
 from hooktrainer import RunDir
+from hooktrainer.store import CheckpointManager
 from hooktrainer.store.lock import RunLock, is_alive, locked
 
 LONG_AGO = "2020-01-01T00:00:00+00:00"
@@ -60,8 +61,8 @@ def test_a_run_begins_while_another_process_looks_whether_it_is_alive(run, monke
     RunLock(run.checkpoints).release()
 
 
-def test_a_lock_of_a_process_that_is_ending_is_waited_for(run):
+def test_a_run_waits_for_a_process_of_its_own_that_is_ending(run):
     run.checkpoints.mkdir()
     held = RunLock(run.checkpoints)
     threading.Timer(0.3, held.release).start()
-    RunLock(run.checkpoints).release()
+    CheckpointManager(run.checkpoints).close()
