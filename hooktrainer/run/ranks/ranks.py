@@ -253,7 +253,7 @@ def _start_shards(shards: int) -> None:
             os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(sock.getsockname()[1])}
     first, end = (number * shards // processes for number in (process, process + 1))
     os.environ |= {"RANK": str(first), "WORLD_SIZE": str(shards), _SHARDS: str(shards)}
-    again = [*(("-m", module.removesuffix(".__main__")) if module else (str(script),))]
+    again = ["-m", module.removesuffix(".__main__")] if module else [str(script)]
     others = [
         ChildProgram(
             [*again, *sys.argv[1:]], stdout=subprocess.DEVNULL, environ={"RANK": str(rank)}
