@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,19 +35,21 @@ def import_named(name: str) -> Any:
 
 
 def _import_module(name: str) -> Any:
-    sys.path.insert(0, str(Path.cwd()))  # as python -m does, which a command does not
+    here = str(Path.cwd())
+    sys.path.insert(0, here)  # as python -m does, which a command does not
     try:
         return importlib.import_module(name)
     finally:
-        sys.path.remove(str(Path.cwd()))
+        sys.path.remove(here)
 
 
 def _import_file(file: Path) -> Any:
     if not file.is_file():
         raise NotFoundError(f"there is no file {file}.")
-    spec = importlib.util.spec_from_file_location(file.stem, file)
+    name = re.sub(r"\W", "_", str(file.resolve()))  # its stem may be that of another module
+    spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None
-    module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,13 @@ def test_a_hook_watches_a_replay(words):
 def test_what_is_no_hook_is_said(words, name, message):
     with pytest.raises(ConfigError, match=message):
         PPO(**_SMALL, hook=name, run_dir="run").train()
+
+
+def test_a_file_takes_no_other_modules_name(words):
+    Path("json.py").write_text(_HOOK)
+    PPO(**_SMALL, hook="json.py:Watches").train(keep=False)
+    assert sys.modules["json"] is json
+    assert Path("seen.txt").exists()
 
 
 def test_a_configuration_that_names_a_hook_needs_trust(words):
