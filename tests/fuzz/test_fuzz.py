@@ -23,14 +23,14 @@ def run(*words: str, code: int = 0) -> str:
 
 
 def test_spoilt_files_of_every_kind_are_accepted_or_refused_in_one_line():
-    table = run("--cases", "20", "--jobs", "1")
+    table = run("--cases", "40", "--jobs", "1")
     assert "no faults" in table
     heads, *rows = table.splitlines()[:-1]
     assert heads.split()[:4] == ["cases", "equal", "differs", "refused"]
     assert len(rows) >= 18
     for row in rows:
         cases, equal, differs, refused = map(int, row.split()[-11:-7])
-        assert cases == equal + differs + refused == 20, row
+        assert cases == equal + differs + refused == 40, row
         assert equal + differs, f"nothing is accepted: {row}"
         assert refused or "event files" in row, f"nothing is refused: {row}"
 
