@@ -107,12 +107,14 @@ def test_the_interrupt_of_a_kernel_ends_the_cell_and_the_next_continues_bit_for_
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
 def test_a_notebook_runs(file: Path, execute: Execute) -> None:
-    shown: list[str] = []
+    shown: list[dict[str, str]] = []
     for cell in json.loads(file.read_text())["cells"]:
         if cell["cell_type"] == "code":
             outputs = execute("".join(cell["source"]))
-            shown += [output["data"].get("text/html", "") for output in outputs if "data" in output]
-    html = "".join(shown)
-    assert html.count('<div class="hooktrainer">') > 3
+            shown += [output["data"] for output in outputs if "data" in output]
+    html = "".join(data.get("text/html", "") for data in shown)
+    lines = [data["text/plain"] for data in shown if '"hooktrainer"' in data.get("text/html", "")]
+    assert lines[0].startswith("running · 0 ")
+    assert any(line.startswith("finished · ") for line in lines)
     assert '<polyline class="mean"' in html
     assert ("data:image/webp" in html) == (file.stem == "first_run")
