@@ -6,8 +6,8 @@
 Each step costs 1 until all bits are right, so random actions never see another reward. Hindsight
 experience replay (Andrychowicz et al., 2017, arXiv:1707.01495) replays episodes as if the goal had
 been what they reached. On average half of the bits are wrong at first, so the best mean return is
-1 - bits / 2. Environments of gymnasium-robotics have the same interface: `hooktrainer train sac
---env FetchReach-v4 --her future`.
+1 - bits / 2. Environments of gymnasium-robotics have the same interface:
+`hooktrainer train sac --env PointMaze_UMaze-v3 --her future`.
 """
 
 from __future__ import annotations

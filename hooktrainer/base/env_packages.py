@@ -63,7 +63,7 @@ PACKAGES: Final = (
     EnvPackage("hooktrainer[atari]", "ale_py", rf"ALE/|\w+NoFrameskip-v\d|{_GAMES}"),
     EnvPackage("hooktrainer[minigrid]", "minigrid", r"MiniGrid-|BabyAI-"),
     EnvPackage("miniworld", "miniworld", r"MiniWorld-"),
-    EnvPackage("gymnasium-robotics", "gymnasium_robotics", _ROBOTS),
+    EnvPackage("hooktrainer[robotics]", "gymnasium_robotics", _ROBOTS),
     EnvPackage("hooktrainer[dm-control]", "shimmy", r"dm_control/"),
     EnvPackage("shimmy[bsuite]", "shimmy", r"bsuite/"),
     EnvPackage("hooktrainer[popgym]", "popgym", r"popgym-"),

@@ -22,6 +22,7 @@ IDS = [
     "MinAtar/SpaceInvaders-v1",
     "popgym-RepeatPreviousEasy-v0",
     "popgym-CountRecallEasy-v0",
+    "PointMaze_UMaze-v3",
 ]
 
 
