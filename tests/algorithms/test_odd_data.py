@@ -30,6 +30,7 @@ def recorded(env: Any, path: Any) -> Dataset:
     return load_dataset(path)
 
 
+@pytest.mark.filterwarnings("ignore:.*Casting input x to numpy array")
 @pytest.mark.parametrize(
     ("name", "observation", "action", "options"),
     [
