@@ -158,7 +158,7 @@ class EnvConfig(AlgorithmConfig):
     env: Annotated[Any, Word("ENV")]
     """environment: an id; in Python also a specification, a factory, or a list of factories"""
     env_kwargs: Annotated[Mapping[str, Any], JSON] = field(default_factory=dict)
-    """keyword arguments of the environment, if it is given by its id"""
+    """keyword arguments of the environment, which is given by its id or by one function"""
     usual_wrappers: bool = True
     """whether environments of known families, such as Atari, get the wrappers usual for them"""
     info_keys: tuple[str, ...] = ()

@@ -36,6 +36,7 @@ from .off_policy import ActorCriticOffPolicy
 from .task import Task
 
 _CATEGORICAL = Needs("critics", ("categorical", "xqc"))
+_SEVERAL = Needs("critics", ("tqc", "redq", "droq", "crossq", "categorical", "xqc"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +97,7 @@ class WithSACCritics(WithCritics):
     """Q-functions: twin for SAC's two; tqc, Kuznetsov et al., 2020; redq, Chen et al., 2021;
     droq, Hiraoka et al., 2022; crossq, Bhatt et al., 2024; categorical, as of C51; xqc, Palenicek
     et al., 2025"""
-    num_critics: Count | None = None
+    num_critics: Annotated[Count | None, _SEVERAL] = None
     """number of Q-functions, but for twin; None for 10 with redq and 2 with others"""
     policy_delay: Count | None = None
     """optimizer steps per update of the actor and the temperature; None for 3 with crossq and xqc,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
 from gymnasium import spaces
 from torch import nn
 
+from ..collect.action_format import action_format_of
 from ..errors import ConfigError
 from ..hooks import Distillation, ReplayBufferTrainer, Schedule, TeacherMixture
 from ..loop.hook import register_all
@@ -96,7 +98,9 @@ class DAgger(EnvAlgorithm):
         if isinstance(teacher, LoadedPolicy):
             problem = ""
             try:
-                action = teacher(task.observation_space.sample())
+                size = 0 if task.mask_key is None else action_format_of(task.action_space).mask_size
+                mask = np.ones(size, bool) if size else None
+                action = teacher(task.observation_space.sample(), mask)
                 if not task.action_space.contains(action):
                     problem = f"its action {action} is none of {task.action_space}"
             except ConfigError as error:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
+import torch
 from gymnasium import spaces
 from torch import nn
 
+from ..base.space_parts import leaves_of
+from ..collect.action_format import action_format_of
 from ..data import DataCollector, Dataset, load_dataset
 from ..errors import ConfigError
 from ..hooks import TargetNetUpdaterHook
 from ..loop.cadence import Every
-from ..networks import DiagonalGaussianPolicy, Policy, distribution_for
+from ..networks import Box, DiagonalGaussian, Policy, distribution_for
 from ..objectives import SoftUpdate
 from ..objectives.common import Loss
 from ..optim import FlatAdam
@@ -28,20 +33,44 @@ PENDULUM = {"tau": 0.01, "eval_interval": 256_000, "eval_episodes": 20, "save_in
 
 
 def dataset_for(task: Task, source: Any) -> Dataset:
-    """Return a data set, loaded if need be.
+    """Return a data set, loaded if need be, with the types that batches have.
 
     Raises:
         ConfigError: If its observations or actions are not those of the environment.
     """
     dataset = source if isinstance(source, Dataset) else load_dataset(source)
-    for key, space in (("observation", task.observation_space), ("action", task.action_space)):
-        found, expected = list(dataset.transitions[key].shape[1:]), list(space.shape or ())
+    form, space = action_format_of(task.action_space), task.action_space
+    shapes = {leaf.key: leaf.shape for leaf in leaves_of(task.observation_space)}
+    shapes[("action",)] = form.shape
+    dataset.select(list(shapes))
+    subject = f"{task.name}: the data set ({dataset.env or 'of an unnamed environment'}) has"
+    for key, shape in shapes.items():
+        found, expected = list(dataset.transitions[key].shape[1:]), list(shape)
         if found != expected:
             raise ConfigError(
-                f"{task.name}: the data set ({dataset.env or 'of an unnamed environment'}) "
-                f"has {key}s of shape {found}, the environment {task.env_name} of {expected}."
+                f"{subject} {'.'.join(key)}s of shape {found}, the environment {task.env_name} of "
+                f"{expected}."
             )
-    return dataset
+    types: dict[Any, torch.dtype] = {
+        ("next", key): torch.bool for key in ("terminated", "truncated")
+    }
+    types["action"] = torch.from_numpy(np.empty(0, form.dtype)).dtype
+    columns = {("next", "reward"), *types} - {"action"}
+
+    def as_in_batches(key: Any, value: torch.Tensor) -> torch.Tensor:
+        value = value.unsqueeze(-1) if value.ndim == 1 and key in columns else value
+        return value.to(types.get(key, torch.float32 if value.is_floating_point() else value.dtype))
+
+    typed = dataset.transitions.named_apply(as_in_batches, nested_keys=True)
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        sizes = torch.as_tensor(space.n if isinstance(space, spaces.Discrete) else space.nvec)
+        action = typed["action"]
+        if not ((action >= 0) & (action < sizes)).all():
+            raise ConfigError(
+                f"{subject} actions from {action.min()} to {action.max()}, and those of "
+                f"{task.env_name} are {space}: let them count from 0."
+            )
+    return replace(dataset, transitions=typed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +104,11 @@ class Offline(EnvAlgorithm):
             distribution = distribution_for(task.action_space)
             network = task.networks.network(distribution.parameter_features)
             return Policy(network, distribution, task.in_keys).to(task.device)
-        mean = task.deterministic_policy()
-        bounded = nn.Sequential(mean.network, mean.box)
-        return DiagonalGaussianPolicy(bounded, mean.action_features).to(task.device)
+        shape, *bounds = task.bounds()
+        features = math.prod(shape)
+        box = Box(features, *(bound.reshape(features) for bound in bounds))
+        bounded = nn.Sequential(task.networks.network(features), box)
+        return Policy(bounded, DiagonalGaussian(shape), task.in_keys).to(task.device)
 
     def _trained(self, loss_module: Any) -> Any:
         """The parameters of the optimizer, or groups of them."""

@@ -403,7 +403,7 @@ def _wrapped(wrapper: Wrapper, env: Any, env_kwargs: Mapping[str, Any] | None) -
         return partial(_make_wrapped, wrapper, spec, env_kwargs)
     if isinstance(env, Sequence):
         return [partial(_make_wrapped, wrapper, factory) for factory in env]
-    return partial(_make_wrapped, wrapper, env)
+    return partial(_make_wrapped, wrapper, env, env_kwargs)
 
 
 def _make_wrapped(
@@ -411,4 +411,4 @@ def _make_wrapped(
 ) -> gym.Env[Any, Any]:
     if isinstance(env, EnvSpec):
         return wrapper(gym.make(env, disable_env_checker=True, **(env_kwargs or {})))
-    return wrapper(env())
+    return wrapper(env(**(env_kwargs or {})))

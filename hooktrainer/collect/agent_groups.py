@@ -17,7 +17,7 @@ from tensordict import NestedKey
 from ..base.space_parts import MASK, Leaf, Path
 from ..base.tensordicts import nested
 from ..errors import ConfigError
-from .action_format import ActionFormat
+from .action_format import ActionFormat, action_format_of
 from .buffers import Kind
 from .info import InfoKeys, check_info_keys
 from .spaces import RESERVED, ObservationLayout
@@ -68,7 +68,7 @@ class AgentGroup:
     @cached_property
     def action_format(self) -> ActionFormat:
         """The format in which the policy writes an action."""
-        return ActionFormat(self.action_space, clip=True)
+        return action_format_of(self.action_space, clip=True)
 
 
 def group_agents(
@@ -84,7 +84,7 @@ def group_agents(
     made = []
     for name, members in groups.items():
         observation, action = agents[members[0]]
-        chooses = ActionFormat(action).mask_size > 0
+        chooses = action_format_of(action).mask_size > 0
         mask_path: Path | None = () if chooses and set(members).intersection(masked) else None
         path: Path = ()
         if isinstance(observation, spaces.Dict) and MASK in observation.spaces:

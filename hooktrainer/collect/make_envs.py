@@ -140,11 +140,7 @@ def _array_env(
     kwargs = dict(env_kwargs or {})
     if isinstance(source, EnvSpec):
         return _from_spec(source, count, options, kwargs, vectorization_mode)
-    if vectorization_mode or (kwargs and not callable(source)):
-        option, goes = f"vectorization_mode={vectorization_mode!r}", "an id of Gymnasium's"
-        if not vectorization_mode:
-            option, goes = f"env_kwargs={kwargs}", "an id or one factory"
-        raise ConfigError(f"{option} goes with {goes}, not with {env!r:.200}: leave it out.")
+    _refuse_kwargs(source, kwargs, vectorization_mode)
     if type(source) is SyncVectorEnv:
         return ScalarEnvs(source.envs, options)
     if isinstance(source, gym.vector.VectorEnv):
@@ -197,10 +193,26 @@ def _number(env: Any, num_envs: int | None) -> int:
 def make_one(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> gym.Env[Any, Any]:
     """Make one environment of an id, a specification, a factory or a list of factories."""
     source: Any = find_spec(env) if isinstance(env, str) else env
-    make: Any = source if callable(source) else None
+    kwargs = env_kwargs or {}
     if isinstance(source, EnvSpec):
-        make = partial(gym.make, source, **(env_kwargs or {}))
-    return _checked(_built(make or _made_of(source)[0], source, env_kwargs))
+        make: Any = partial(gym.make, source, **kwargs)
+    elif callable(source):
+        make = partial(source, **kwargs)
+    else:
+        make = _made_of(source)[0]
+        _refuse_kwargs(source, kwargs)
+    return _checked(_built(make, source, kwargs))
+
+
+def _refuse_kwargs(
+    env: Any, kwargs: Mapping[str, Any], mode: VectorizationMode | None = None
+) -> None:
+    """Refuse an option that goes with another source of environments."""
+    if mode or (kwargs and not callable(env)):
+        option, goes = f"vectorization_mode={mode!r}", "an id of Gymnasium's"
+        if not mode:
+            option, goes = f"env_kwargs={kwargs}", "an id or one factory"
+        raise ConfigError(f"{option} goes with {goes}, not with {env!r:.200}: leave it out.")
 
 
 def _built(factory: EnvFactory, source: Any, env_kwargs: Mapping[str, Any] | None) -> Any:

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 _FORMAT: Final = "hooktrainer-dataset 4"
 _MINARI: Final = "minari:"
+# What a batch holds now and under "next", and is no observation.
+_NOT_SEEN: Final = (
+    *("done", "terminated", "truncated", "reward", "step_count", "is_init", "memory"),
+)
 
 
 @dataclass(eq=False, repr=False)
@@ -231,10 +235,13 @@ class RecordDataset(TrainerHookBase):
 
     def __call__(self, batch: TensorDictBase) -> None:
         """Keep ``batch``, ``[num_envs, time]``."""
-        following = batch["next"].select(
-            "observation", "reward", "terminated", "truncated", "done", "episode_reward"
+        following = batch["next"]
+        there = batch.exclude(*_NOT_SEEN).keys(True, True)
+        observed = [key for key in following.keys(True, True) if key in there]
+        following = following.select(
+            *observed, "reward", "terminated", "truncated", "done", "episode_reward"
         )
-        kept = batch.select("observation", "action")
+        kept = batch.select(*observed, "action")
         self._batches.append(kept.set("next", following).cpu())
 
     def on_train_start(self, trainer: Loop) -> None:
@@ -249,7 +256,7 @@ class RecordDataset(TrainerHookBase):
         together = self._joined()
         following = together["next"]
         returns = following["episode_reward"][following["done"]].tolist()
-        following = following.select("observation", "reward", "terminated", "truncated").clone()
+        following = following.exclude("done", "episode_reward").clone()
         following["truncated"][:, -1] |= ~following["terminated"][:, -1]
         transitions = together.set("next", following).reshape(-1)
         self.dataset = Dataset(transitions, returns, self.env, self.description)

@@ -33,7 +33,8 @@ class Subsequences:
     """
 
     def __init__(self, dataset: Dataset, length: int) -> None:
-        following = dataset.transitions["next"]
+        read = [("next", key) for key in ("reward", "terminated", "truncated")]
+        following = dataset.select(read)["next"]
         ends = (following["terminated"] | following["truncated"]).reshape(-1).nonzero().squeeze(-1)
         if not len(ends):
             raise ConfigError(

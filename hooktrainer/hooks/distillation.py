@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
@@ -124,16 +124,13 @@ def taught_by(
 
 
 def _asked(teacher: LoadedPolicy, batch: TensorDictBase) -> torch.Tensor:
-    seen = {
-        key: value.flatten(0, batch.ndim - 1).cpu().numpy()
-        for key, value in batch.items()
-        if isinstance(value, torch.Tensor)
-    }
-    action = np.asarray(teacher(seen.get("observation", seen)))
-    like = batch.get("action")
-    start = getattr(teacher.interface.action, "start", None)  # not in a batch's discrete actions
-    action = action if start is None else action - np.asarray(start)
-    return torch.from_numpy(action).to(like).view(like.shape)
+    inputs = []
+    for one in teacher.interface.inputs:  # discrete entries of a batch count from 0 already
+        value = batch[one.keys].flatten(0, batch.ndim - 1).cpu().numpy()
+        inputs.append(replace(one, start=None).convert(value)[0])
+    part, like = teacher.interface.action, batch["action"]
+    assert part is not None
+    return replace(part, start=None).tensor(teacher.outputs(inputs)[0]).to(like).view(like.shape)
 
 
 class TeacherMixture(Actor):

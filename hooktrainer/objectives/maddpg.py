@@ -10,6 +10,7 @@ import torch
 from tensordict import NestedKey
 from torch import Tensor, nn
 
+from ..base.checks import check_positive
 from ..networks import CentralQNetwork
 from .common import Entries, KeyOf, call_frozen, next_key, this_key
 from .sequences import ReplayLoss
@@ -226,6 +227,7 @@ class MASACLoss(CentralCriticLoss):
         **options: Any,
     ) -> None:
         super().__init__(actors, critics, **options)
+        check_positive("alpha_init", alpha_init)
         initial = math.log(alpha_init)
         self.log_alphas = nn.ParameterDict(
             {name: nn.Parameter(torch.tensor(initial)) for name in actors}

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..base.checks import check_count, check_fraction
+from ..base.checks import check_count, check_fraction, check_positive
 from .actor_critic import DelayedActorLoss
 from .common import Entries, KeyOf, next_key, this_key
 
@@ -49,6 +49,7 @@ class SACLoss(DelayedActorLoss):
         **options: Any,
     ) -> None:
         super().__init__(actor_network, qvalue_network, **options)
+        check_positive("alpha_init", alpha_init)
         log_alpha = torch.tensor(math.log(alpha_init))
         if fixed_alpha:
             self.register_buffer("log_alpha", log_alpha)

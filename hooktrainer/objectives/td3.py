@@ -96,6 +96,5 @@ class TD3BCLoss(TD3Loss):
     def _actor_loss(self, gain: Tensor, action: Tensor, entries: Entries) -> Tensor:
         weight = self.alpha / gain.detach().abs().mean().clamp_min(1e-8)
         away = action - entries[self.tensor_keys.action].reshape(action.shape)
-        return (away / self.actor_network.box.half_width).square().flatten(1).mean(
-            1
-        ) - weight * gain
+        squares = (away / self.actor_network.box.half_width).square()
+        return squares.reshape(len(squares), -1).mean(1) - weight * gain

@@ -26,7 +26,7 @@ class Environment:
 
     Attributes:
         id: As for `gymnasium.make`.
-        kwargs: Its keyword arguments, with an id.
+        kwargs: Its keyword arguments.
         wrappers: Its wrappers, the innermost first: ``module:class`` and keyword arguments.
         factory: The name of a function or class: without an id, the one that makes it; with an id
             that is not Gymnasium's own, the one registered under it.
@@ -36,7 +36,7 @@ class Environment:
         reason: Without id and factory, why it cannot be made again.
         several: Whether it is a parallel environment of several agents. Its ``id`` is
             ``"vmas/<scenario>"`` or ``"pettingzoo/<family>/<name>"``; its ``factory`` is a VMAS
-            scenario class, or a function that makes a parallel environment. Both take ``kwargs``.
+            scenario class, or a function that makes a parallel environment.
     """
 
     id: str | None = None
@@ -133,7 +133,7 @@ class Environment:
         import gymnasium as gym
 
         if self.id is None:
-            return self._rendered(self._factory()(), kwargs)
+            return self._rendered(self._factory()(**self.kwargs), kwargs)
         spec = self._spec()
         if self.wrappers:
             from gymnasium.envs.registration import WrapperSpec

@@ -112,6 +112,10 @@ class LoadedPolicy:
             ConfigError: If the observation does not fit.
         """
         inputs, answer = self.interface.read(observation, action_mask, state)
+        return answer(self.outputs(inputs))
+
+    def outputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Return what its networks return, for its interface's inputs ``[batch, ...]``."""
         if self.initial_states and (not self._states or len(self._states[0]) != len(inputs[0])):
             self._states = [
                 v.expand(len(inputs[0]), *v.shape) for v in self.initial_states.values()
@@ -124,7 +128,7 @@ class LoadedPolicy:
                 outputs = self.program(*inputs, *self._states)
                 self._rng = torch.get_rng_state()
         self._states = outputs[len(outputs) - len(self.initial_states) :]
-        return answer(outputs)
+        return outputs
 
     def seed(self, seed: int | None) -> None:
         """Seed the samples; ``None`` for a random seed."""

@@ -262,11 +262,11 @@ def _recorded(env: Envs, env_kwargs: Mapping[str, Any], made: gym.Env[Any, Any])
         return _by_spec(find_spec(env) if isinstance(env, str) else env, env_kwargs)
     factory: Any = env[0] if isinstance(env, Sequence) else env
     try:
-        inspect.signature(factory).bind()
+        inspect.signature(factory).bind(**env_kwargs)
         place = place_of(factory)
     except (TypeError, ValueError):
         place = None
-    return _by_spec(made.spec, {}) if place is None else Environment(**place)
+    return _by_spec(made.spec, {}) if place is None else Environment(**place, kwargs=env_kwargs)
 
 
 def _recorded_several(env: Any, env_kwargs: Mapping[str, Any]) -> Environment:

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import torch
 from any_agents import Match
+from gymnasium import spaces
 from marks import slow_except
 from outcomes import same
 from tensordict import TensorDict
@@ -165,6 +166,25 @@ def test_a_saved_policy_is_the_one_that_was_trained(kind, env, options, tmp_path
     assert loaded.evaluation.lengths == (5,) * 10
     played = play_episodes(loaded, loaded.evaluation.seed, 3)
     assert tuple(one.return_ for one in played) == loaded.evaluation.returns[:3]
+
+
+class Parts(Match):
+    """Chooses by a part of the action; the other is within its bounds."""
+
+    def action_space(self, agent):
+        return spaces.Dict(number=spaces.Discrete(3), rest=spaces.Box(-0.1, 0.1, (2,)))
+
+    def _chosen(self, action):
+        assert self.action_space("left").contains(action), action
+        return action["number"]
+
+
+@pytest.mark.parametrize("kind", [MAPPO, IPPO])
+def test_actions_of_agents_have_parts(kind, tmp_path):
+    options = SMALL | ON_POLICY | {"run_dir": tmp_path, "snapshots": 2, "eval_episodes": 2}
+    assert kind(env=Parts, total_frames=320, **options).train().optim_count > 0
+    loaded = load_policy(tmp_path, trust=True)
+    assert play_episodes(loaded, 0, 2)[0].length == 5
 
 
 # -- Self-play.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from tensordict import TensorDict
 from torch import nn
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from hooktrainer import load_policy
-from hooktrainer.algorithms import DQN, DAgger
+from hooktrainer.algorithms import DQN, PPO, DAgger
 from hooktrainer.errors import ConfigError
 from hooktrainer.hooks import TeacherMixture
 from hooktrainer.hooks.distillation import taught_by
@@ -140,3 +142,36 @@ def test_teachers_of_another_environment_are_refused(saved):
     remembers = DQN(env="CartPole-v1", memory="gru", eval_episodes=0, progress_bar=False)
     with pytest.raises(ConfigError, match="the teacher has a memory"):
         make(remembers.trainer().loss_module.value_network)
+
+
+class _Odd(gym.Env):
+    """Sees numbers from 4 on, a nested dict and a mask; pays for the action allowed."""
+
+    observation_space = spaces.Dict(
+        number=spaces.Discrete(3, start=4), deep=spaces.Dict(x=spaces.Box(-1, 1, (2,)))
+    )
+    action_space = spaces.Discrete(3, start=-1)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._see()
+
+    def step(self, action):
+        assert action == self.number - 5
+        self.steps += 1
+        observation, info = self._see()
+        return observation, 1.0, self.steps == 5, False, info
+
+    def _see(self):
+        self.number = int(self.np_random.integers(4, 7))
+        seen = {"number": self.number, "deep": {"x": np.zeros(2, np.float32)}}
+        return seen, {"action_mask": np.arange(4, 7) == self.number}
+
+
+def test_a_saved_teacher_reads_what_batches_hold(tmp_path):
+    few = {"num_cells": (8,), "eval_episodes": 1, "progress_bar": False, "num_envs": 2}
+    few |= {"steps_per_batch": 5, "total_frames": 20}
+    PPO(env=_Odd, run_dir=tmp_path, snapshots=2, **few).train()
+    trainer = DAgger(env=_Odd, teacher=tmp_path, optim_steps_per_batch=1, **few).train()
+    assert trainer.metrics.reported["eval/return"] == 5.0

@@ -138,6 +138,14 @@ def test_a_recipe_computes_what_its_algorithm_does(
         ("dqn", {"beta": 1.0}, "prioritized"),
         ("ppo", {"memory_size": 8}, "memory"),
         ("sac", {"num_atoms": 51}, "critics='categorical' or critics='xqc'"),
+        (
+            "sac",
+            {"num_critics": 3},
+            " or ".join(
+                f"critics={one!r}"
+                for one in ("tqc", "redq", "droq", "crossq", "categorical", "xqc")
+            ),
+        ),
         ("sac", {"dataset_fraction": 0.2}, "dataset"),
         ("td3", {"her_goals": 2}, "her"),
     ],

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from hooktrainer import ConfigError, Evaluate
+from hooktrainer import ConfigError, Evaluate, load_policy
 from hooktrainer.algorithms import DQN, PPO
 
 
@@ -68,3 +68,32 @@ def test_it_is_trained_and_played_in_what_is_usual_for_each(capsys: Any) -> None
     said = capsys.readouterr().out.splitlines()[0]
     assert said.startswith("ALE/Breakout-v5 with the wrappers usual for Atari: 84x84 gray")
     assert run.as_dict()["usual_wrappers"] is True
+
+
+class Sized(Walk):
+    """Its observations, and its continuous actions if it has them, are of a size that is given."""
+
+    def __init__(self, size: int = 1, continuous: bool = False) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(0, 4, (size,))
+        self.action_space = spaces.Box(-1, 1, (size,)) if continuous else spaces.Discrete(2)
+
+    def reset(self, **options: Any) -> Any:
+        return np.repeat(super().reset(**options)[0], self.observation_space.shape[0]), {}
+
+    def step(self, action: Any) -> Any:
+        seen, *rest = super().step(action)
+        return np.repeat(seen, self.observation_space.shape[0]), *rest
+
+
+@pytest.mark.parametrize("continuous", [True, False])
+def test_env_kwargs_are_those_of_a_function_everywhere(continuous: bool, tmp_path: Any) -> None:
+    given = {"size": 3, "continuous": continuous}
+    run = small(env=Sized, env_kwargs=given, run_dir=tmp_path, snapshots=2)
+    assert run.train().metrics.reported["eval/length"] == 4
+    policy = load_policy(tmp_path, trust=True)
+    assert policy(np.zeros(3, np.float32)).shape == (3,) * continuous
+    if not continuous:
+        assert policy.make_env().observation_space.shape == (3,)
+    with pytest.raises(ConfigError, match=r"env_kwargs=.* goes with an id or one factory"):
+        small(env=[Sized, Sized], env_kwargs=given).trainer()

@@ -18,6 +18,7 @@ from ...base.space_parts import MASK, leaves_of
 from ...base.tensordicts import nested
 from ...base.words import listed
 from ...errors import ConfigError, MissingPackageError
+from ..action_format import JointActionFormat
 from ..agent_groups import (
     AgentGroup,
     GroupsFormat,
@@ -99,9 +100,11 @@ class ParallelEnv(gym.Env[Any, Any]):
         return self._observed(seen, infos), {}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        env, taken = self.env, dict[str, Array]()
+        env, taken = self.env, dict[str, Any]()
         for group in self.groups:
-            taken[group.name] = group.action_format.to_env(action[group.name])
+            form, chosen = group.action_format, action[group.name]
+            joint = isinstance(form, JointActionFormat)
+            taken[group.name] = form.each(chosen) if joint else form.to_env(chosen)
         acted = {agent: self._places[agent] for agent in env.agents}
         seen, rewards, *ends, infos = env.step(
             {agent: taken[group.name][place] for agent, (group, place) in acted.items()}
