@@ -30,10 +30,9 @@ if TYPE_CHECKING:
 
 _FORMAT: Final = "hooktrainer-dataset 4"
 _MINARI: Final = "minari:"
-# What a batch holds now and under "next", and is no observation.
-_NOT_SEEN: Final = (
-    *("done", "terminated", "truncated", "reward", "step_count", "is_init", "memory"),
-)
+_ENDS: Final = ("done", "terminated", "truncated")
+_NOT_SEEN: Final = (*_ENDS, "reward", "step_count", "is_init", "memory")
+"""What a batch holds now and under ``"next"``, and is no observation."""
 
 
 @dataclass(eq=False, repr=False)
