@@ -218,7 +218,10 @@ class Condition:
         self._text = text
         self.names: list[str] = []
         self._tokens = list(self._read())
-        self._test = self._any()
+        try:
+            self._test = self._any()
+        except RecursionError:
+            raise self._error("it has too many parentheses") from None
         if self._tokens:
             raise self._error(f"{self._tokens[0][1]!r} is left over")
 

@@ -10,6 +10,7 @@ from tensordict import NestedKey, TensorDictBase
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
+from ..base.checks import check_rate
 from ..base.tensordicts import entries_of, mask_of
 from ..errors import ConfigError
 from ..networks import Policy, ValueNetwork
@@ -102,6 +103,7 @@ class ClipPPOLoss(Loss):
         self.critic_network = critic_network
         if clip_epsilon < 0:
             raise ConfigError(f"clip_epsilon={clip_epsilon}: must not be negative.")
+        check_rate("clip_value", clip_value or 0.0)
         if dual_clip is not None and not dual_clip > 1 + clip_epsilon:
             raise ConfigError(f"dual_clip={dual_clip}: pass a ratio above {1 + clip_epsilon}.")
         self._register_coefficients(

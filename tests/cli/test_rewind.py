@@ -181,6 +181,7 @@ def test_what_never_holds_is_told(run, call):
         ("loss > 3 4", "'4' is left over"),
         ("loss $ 3", "'$ 3' is neither"),
         ("", "a name is missing"),
+        ("(" * 2_000 + "loss > 3", "too many parentheses"),
     ],
 )
 def test_a_condition_that_cannot_be_read_is_refused(run, call, condition, problem):

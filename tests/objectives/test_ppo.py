@@ -130,7 +130,11 @@ def test_a_missing_entry_is_named_with_what_writes_it():
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"clip_epsilon": -0.1}, {"loss_critic_type": "huber"}, {"dual_clip": 1.1}]
+    "arguments",
+    [
+        *({"clip_epsilon": -0.1}, {"loss_critic_type": "huber"}),
+        *({"dual_clip": 1.1}, {"clip_value": -1.0}),
+    ],
 )
 def test_impossible_arguments_are_refused(arguments):
     with pytest.raises(ConfigError, match=str(next(iter(arguments.values())))):
