@@ -69,4 +69,4 @@ def test_invalid_groups_are_refused(groups, problem):
 
 def test_a_space_without_a_tensor_form_is_refused():
     with pytest.raises(ConfigError, match="has no tensor form"):
-        group_agents({"a": (BOX, spaces.Dict({"x": TWO}))})
+        group_agents({"a": (BOX, spaces.Text(3))})
