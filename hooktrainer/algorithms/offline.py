@@ -51,14 +51,13 @@ def dataset_for(task: Task, source: Any) -> Dataset:
                 f"{subject} {'.'.join(key)}s of shape {found}, the environment {task.env_name} of "
                 f"{expected}."
             )
-    types: dict[Any, torch.dtype] = {
-        ("next", key): torch.bool for key in ("terminated", "truncated")
-    }
-    types["action"] = torch.from_numpy(np.empty(0, form.dtype)).dtype
-    columns = {("next", "reward"), *types} - {"action"}
+    flags = dict.fromkeys([("next", "terminated"), ("next", "truncated")], torch.bool)
+    like = torch.from_numpy(np.zeros((), form.dtype))
+    types: dict[Any, torch.dtype] = {**flags, "action": like.dtype}
 
     def as_in_batches(key: Any, value: torch.Tensor) -> torch.Tensor:
-        value = value.unsqueeze(-1) if value.ndim == 1 and key in columns else value
+        if value.ndim == 1 and (key in flags or key == ("next", "reward")):
+            value = value.unsqueeze(-1)
         return value.to(types.get(key, torch.float32 if value.is_floating_point() else value.dtype))
 
     typed = dataset.transitions.named_apply(as_in_batches, nested_keys=True)
