@@ -465,13 +465,17 @@ def fetch(
     """
     remote, run = Remote(url), RunDir(run_dir)
     tried: Callable[..., Any] = partial(_tried, remote, attempts, pause)
-    found, failures = [], []
-    for name in tried(remote.names):
-        try:
-            found.append(tried(remote.checkpoint, name))
-        except DamagedCheckpointError as error:
-            failures.append(f"{name} is damaged: {error}")
-    complete: list[Checkpoint] = sorted(filter(None, found), key=_order, reverse=True)
+    for number in range(attempts):
+        found, failures = [], []
+        for name in (names := tried(remote.names)):
+            try:
+                found.append(tried(remote.checkpoint, name))
+            except DamagedCheckpointError as error:
+                failures.append(f"{name} is damaged: {error}")
+        complete: list[Checkpoint] = sorted(filter(None, found), key=_order, reverse=True)
+        if complete or failures or not names:
+            break
+        time.sleep(number * pause)  # all that was listed has been deleted since, perhaps
     if not complete and not failures:
         return None
     for theirs in {one.manifest.run_id for one in complete} - {run.run_id}:

@@ -196,6 +196,17 @@ def test_after_500_faults_nothing_that_was_said_to_be_there_is_missing(tmp_path,
     assert frames - 2 < back.frames <= frames  # a listing may be older
 
 
+def test_a_listing_of_what_was_deleted_since_is_not_believed(tmp_path):
+    with manager_of(tmp_path / "run", keep=1) as manager:
+        for frames in (10, 20):
+            manager.save(state(frames), frames=frames)
+            settled(manager)
+    FAULTS.stale, FAULTS.next = ["/bucket/run/checkpoints/step_000000000010"], {"ls": ["stale"]}
+    back = fetch(URL, tmp_path / "back", pause=0.0)
+    assert back is not None
+    assert back.frames == 20
+
+
 @pytest.mark.parametrize(
     ("call", "lie"),
     [
