@@ -191,12 +191,15 @@ class Meter:
         self.reached.setdefault(goal, {"frames": frames, **seconds})
 
 
-def mean_return(env_id: str, act: Act, episodes: int = EPISODES, seed: int = 10_000) -> float:
+def mean_return(
+    env_id: str, act: Act, episodes: int = EPISODES, seed: int | list[int] = 10_000
+) -> float:
     """Return the mean return of `act` over the first episode of each of `episodes` environments.
 
-    The seeds are always the same, and the random state of the training run is left alone.
+    The random state of the training run is left alone. `seed` is that of the first environment,
+    from which those of the others follow, or has that of each.
     """
-    if gym.spec(env_id).vector_entry_point is not None:
+    if isinstance(seed, int) and gym.spec(env_id).vector_entry_point is not None:
         envs = gym.make_vec(env_id, episodes)
     else:
         envs = SyncVectorEnv([lambda: gym.make(env_id)] * episodes)

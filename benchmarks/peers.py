@@ -3,7 +3,7 @@
     python benchmarks/peers.py ppo-cartpole sac-pendulum --seeds 0-4
 
 The settings are those of RL Baselines3 Zoo, in peers.yaml. The deterministic policy is evaluated as
-often as in the row and over as many episodes, and training goes on to the zoo's frames. A seed is a
+often as in the row, in the same episodes, and training goes on to the zoo's frames. A seed is a
 process with one thread, which writes no logs. Its CPU seconds include its start and evaluations. So
 do hooktrainer's: the row's own seed is trained before, in a process, to time it on this machine.
 Each seed is added to results/peers/ROW.json once it has ended; those there are skipped.
@@ -35,9 +35,12 @@ PACKAGES = ("stable-baselines3", "sb3-contrib")
 
 
 def train(
-    settings: dict[str, Any], row: dict[str, Any], seed: int
+    settings: dict[str, Any], row: dict[str, Any], episodes: list[int], seed: int
 ) -> list[tuple[int, float, float]]:
-    """Train one seed; return the frames, the mean return and the CPU seconds of each evaluation."""
+    """Train one seed; return the frames, the mean return and the CPU seconds of each evaluation.
+
+    ``episodes`` has the seed of each that is played to evaluate.
+    """
     import numpy as np
     import sb3_contrib
     import stable_baselines3 as sb3
@@ -85,7 +88,7 @@ def train(
             return True
 
         def _evaluate(self) -> None:
-            score = round(mean_return(row["env"], act, row["episodes"]), 4)
+            score = round(mean_return(row["env"], act, len(episodes), episodes), 4)
             curve.append((self.num_timesteps, score, round(time.process_time(), 2)))
 
     model.learn(frames, Evaluate())
@@ -120,7 +123,9 @@ def time_ours(recipe: RowRecipe, seed: int) -> float:
 
 def add(recipe: RowRecipe, settings: dict[str, Any], seeds: Sequence[int]) -> None:
     """Train the seeds that the file of a row lacks, and add each."""
+    from hooktrainer.base.checks import EVALUATION_SEED
     from hooktrainer.base.fs import write_atomically
+    from hooktrainer.collect.batched_env import EpisodeSeeds
     from hooktrainer.show.results.result_rows import surroundings
 
     head = {
@@ -129,6 +134,8 @@ def add(recipe: RowRecipe, settings: dict[str, Any], seeds: Sequence[int]) -> No
         "surroundings": surroundings((*recipe.packages, *PACKAGES)),
     }
     file = FOLDER / "results" / "peers" / f"{recipe.name}.json"
+    episode_seed = EpisodeSeeds(EVALUATION_SEED)
+    episodes = [episode_seed(env, 0) for env in range(head["task"]["episodes"])]
     there = json.loads(file.read_text()) if file.is_file() else {**head, "seeds": {}}
     done = there.pop("seeds")
     if there != head:
@@ -139,7 +146,7 @@ def add(recipe: RowRecipe, settings: dict[str, Any], seeds: Sequence[int]) -> No
         ours = time_ours(recipe, seed)
         # A fresh process, whose CPU seconds include its start; it does not import hooktrainer.
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-            curve = process.submit(train, settings, head["task"], seed).result()
+            curve = process.submit(train, settings, head["task"], episodes, seed).result()
         done[str(seed)] = {"hooktrainer_cpu_seconds": ours, "curve": curve}
         lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
         each = [f'"{k}": {json.dumps(done[k])}' for k in sorted(done, key=int)]
