@@ -16,6 +16,7 @@ from tensordict import NestedKey, TensorDict, TensorDictBase
 from ..base.fs import write_atomically
 from ..base.lazy import import_optional
 from ..base.untrusted import shown
+from ..collect.spaces import RESERVED
 from ..errors import (
     ConfigError,
     HookError,
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 
 _FORMAT: Final = "hooktrainer-dataset 4"
 _MINARI: Final = "minari:"
-_ENDS: Final = ("done", "terminated", "truncated")
-_NOT_SEEN: Final = (*_ENDS, "reward", "step_count", "is_init", "memory")
-"""What a batch holds now and under ``"next"``, and is no observation."""
 
 
 @dataclass(eq=False, repr=False)
@@ -235,7 +233,7 @@ class RecordDataset(TrainerHookBase):
     def __call__(self, batch: TensorDictBase) -> None:
         """Keep ``batch``, ``[num_envs, time]``."""
         following = batch["next"]
-        there = batch.exclude(*_NOT_SEEN).keys(True, True)
+        there = batch.exclude(*RESERVED, "memory").keys(True, True)
         observed = [key for key in following.keys(True, True) if key in there]
         following = following.select(
             *observed, "reward", "terminated", "truncated", "done", "episode_reward"

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from asyncio import CancelledError
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -466,16 +466,11 @@ def fetch(
     remote, run = Remote(url), RunDir(run_dir)
     tried: Callable[..., Any] = partial(_tried, remote, attempts, pause)
     for number in range(attempts):
-        found, failures = [], []
-        for name in (names := tried(remote.names)):
-            try:
-                found.append(tried(remote.checkpoint, name))
-            except DamagedCheckpointError as error:
-                failures.append(f"{name} is damaged: {error}")
-        complete: list[Checkpoint] = sorted(filter(None, found), key=_order, reverse=True)
+        time.sleep(number * pause)
+        names = tried(remote.names)
+        complete, failures = _complete(remote, names, tried)
         if complete or failures or not names:
-            break
-        time.sleep(number * pause)  # all that was listed has been deleted since, perhaps
+            break  # else all that was listed has been deleted since, perhaps
     if not complete and not failures:
         return None
     for theirs in {one.manifest.run_id for one in complete} - {run.run_id}:
@@ -500,6 +495,19 @@ def fetch(
         finally:
             held.release()
     raise CheckpointError(f"No checkpoint in {remote.name} is intact: {listed(failures, most=3)}")
+
+
+def _complete(
+    remote: Remote, names: Sequence[str], tried: Callable[..., Any]
+) -> tuple[list[Checkpoint], list[str]]:
+    """The checkpoints that have a manifest, the newest first, and what is wrong with others."""
+    found, failures = [], []
+    for name in names:
+        try:
+            found.append(tried(remote.checkpoint, name))
+        except DamagedCheckpointError as error:
+            failures.append(f"{name} is damaged: {error}")
+    return sorted(filter(None, found), key=_order, reverse=True), failures
 
 
 def _fetch_one(

@@ -48,6 +48,17 @@ def test_what_is_recorded_is_learned_from(name, observation, action, options, tm
     assert run.train().optim_count > 0
 
 
+@pytest.mark.parametrize("memory", [None, "lstm"])
+def test_what_learners_write_is_not_recorded(memory, tmp_path):
+    hooks = [RecordDataset(tmp_path / "data")]
+    few = {"num_envs": 2, "steps_per_batch": 16, "mini_batch_size": 16, "total_frames": 64}
+    few |= {"num_cells": (8,), "eval_episodes": 0, "progress_bar": False, "memory": memory}
+    algorithms.get("ppo")(env="CartPole-v1", hooks=hooks, **few).train()
+    entries = load_dataset(tmp_path / "data").transitions
+    assert set(entries.keys()) == {"observation", "action", "next"}
+    assert set(entries["next"].keys()) == {"observation", "reward", "terminated", "truncated"}
+
+
 @pytest.mark.parametrize("name", ["iql", "cql", "bc", "dt", "dqn"])
 def test_types_become_those_of_batches(name, tmp_path):
     env = partial(AnyEnv, VECTOR, CHOICE)
