@@ -151,18 +151,26 @@ class BatchRenorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``, ``[*networks, batch, features]``; one: ``[*batch, features]``."""
-        if not self.learns:
-            out = (x - self.mean) * (self.var + self.eps).rsqrt()
-        else:
-            out = self._by_batch(x)
+        if self.learns:
+            return self._by_batch(x).reshape(x.shape)
+        out = (x - self.mean) * (self.var + self.eps).rsqrt()
         return torch.addcmul(self.bias, out, self.weight).reshape(x.shape)
 
     def _by_batch(self, x: Tensor) -> Tensor:
-        x = x.reshape(*self.mean.shape[:-2], -1, x.shape[-1])
-        var, mean = torch.var_mean(x, -2, correction=int(self.warm_up is not None), keepdim=True)
-        std = (var + self.eps).sqrt()
-        out = (x - mean) / std
+        # One call of PyTorch's kernel, with the features of all networks in a row; its backward
+        # pass takes a quarter of the time that those of arithmetic take.
+        rows = x.reshape(*self.mean.shape[:-2], -1, x.shape[-1]).movedim(-2, 0)
+        weight, bias, biased = self.weight, self.bias, 1.0
+        within: tuple[Tensor | None, ...] = (weight.flatten(), bias.flatten())
+        if self.warm_up is not None:  # scaled after the kernel, whose variance is the biased one
+            within, biased = (None, None), 1.0 - 1.0 / len(rows)
+        out, mean, inverse = torch.native_batch_norm(
+            rows.flatten(1), within[0], within[1], None, None, True, 0.0, self.eps * biased
+        )
+        out = out.view(rows.shape).movedim(0, -2)
         with torch.no_grad():
+            mean = mean.to(self.mean).view_as(self.mean)
+            std = 1.0 / (inverse.to(self.var).view_as(self.var) * biased**0.5)
             if self.warm_up is not None:
                 running = (self.var + self.eps).sqrt()
                 is_warm = self.batches > self.warm_up
@@ -171,9 +179,11 @@ class BatchRenorm(nn.Module):
                 shift = shift.clamp(-self.largest_shift, self.largest_shift)
                 scale, shift = torch.where(is_warm, scale, 1.0), torch.where(is_warm, shift, 0.0)
             self.mean.lerp_(mean, self.momentum)
-            self.var.lerp_(var, self.momentum)
+            self.var.lerp_(std.square() - self.eps, self.momentum)
             self.batches.add_(1)
-        return out if self.warm_up is None else out * scale + shift
+        if self.warm_up is None:
+            return out
+        return torch.addcmul(bias + weight * shift, out, weight * (scale * biased**0.5))
 
     def reset_parameters(self) -> None:
         """Restore the initial parameters and statistics."""

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum, auto
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -399,7 +400,7 @@ def parse_run(
         SystemExit: With 2, if the words do not fit the fields.
         FileNotFoundError: If there is no such file.
     """
-    file, trust, rest = take_config(words)
+    file, trust, rest = take_config(_spelled_out(kind, words))
     saved: Mapping[str, Any] = {}
     if file is not None:
         given = {field_of(word) for word in rest if word.startswith("--")}
@@ -409,6 +410,22 @@ def parse_run(
     else:
         made = filled(kind, saved) if saved else tyro.MISSING
     return command_line.parse(kind, rest, prog=prog, description=description, default=made)
+
+
+def _spelled_out(kind: type[Any], words: Sequence[str]) -> list[str]:
+    """Give ``--x`` and ``--no-x`` of fields that are ``bool | None`` the values that they mean."""
+    switches = {name for name, hint in hints_of(kind).items() if bool | None in _with_members(hint)}
+    spelled = []
+    for word, following in zip_longest(words, words[1:], fillvalue="-"):
+        if word.startswith("--") and "=" not in word and field_of(word) in switches:
+            spelled.append(word.replace("--no-", "--", 1))
+            if word.startswith("--no-"):
+                spelled.append("False")
+            elif following.startswith("-"):
+                spelled.append("True")
+        else:
+            spelled.append(word)
+    return spelled
 
 
 def filled(kind: type[Any], values: Mapping[str, Any], known: Mapping[str, Any] = {}) -> Any:

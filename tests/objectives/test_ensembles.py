@@ -339,6 +339,36 @@ def test_batch_renormalization_by_hand(networks):
     torch.testing.assert_close(norm(x), x)
 
 
+@pytest.mark.parametrize("warm_up", [None, 9])
+@pytest.mark.parametrize("networks", [(), (2,)])
+def test_batch_statistics_and_their_gradients_by_hand(networks, warm_up):
+    norm = BatchRenorm(3, networks, momentum=0.1, warm_up=warm_up, eps=0.5).double()
+    norm.weight.data += wave(norm.weight.shape).double()
+    norm.bias.data += wave(norm.bias.shape).double()
+    x = (wave((*networks, 50, 3)).double() * 10.0 + 3.0).requires_grad_()
+    var = x.var(-2, correction=int(warm_up is not None), keepdim=True)
+    mean = x.mean(-2, keepdim=True)
+    by_hand = (x - mean) / (var + 0.5).sqrt() * norm.weight + norm.bias
+    with batch_statistics(norm):
+        out = norm(x)
+    torch.testing.assert_close(out, by_hand)
+    torch.testing.assert_close(norm.mean, 0.1 * mean)
+    torch.testing.assert_close(norm.var, 0.9 + 0.1 * var)
+    inputs = [x, norm.weight, norm.bias]
+    found = torch.autograd.grad(out.pow(3).sum(), inputs)
+    torch.testing.assert_close(found, torch.autograd.grad(by_hand.pow(3).sum(), inputs))
+
+
+@pytest.mark.parametrize("warm_up", [None, 9])
+def test_batch_statistics_are_kept_precisely_under_autocast(warm_up):
+    norm = BatchRenorm(3, (2,), momentum=1.0, warm_up=warm_up)
+    x = wave((2, 50, 3))
+    with batch_statistics(norm), torch.autocast("cpu", torch.bfloat16):
+        norm(x.bfloat16())
+    assert norm.mean.dtype == norm.var.dtype == torch.float32
+    torch.testing.assert_close(norm.mean, x.mean(-2, keepdim=True), atol=0.02, rtol=0.02)
+
+
 # -- categorical critics: those of SAC and FastTD3, and XQC ----------------------------------------
 
 ATOMS = {"num_atoms": 5, "v_min": -1.0, "v_max": 1.0}

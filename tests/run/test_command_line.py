@@ -9,6 +9,7 @@ import pytest
 from hooktrainer.base.words import whole_number
 from hooktrainer.run import RunConfig
 from hooktrainer.run.command_line import parse
+from hooktrainer.run.config import parse_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +19,7 @@ class Args(RunConfig):
     total_frames: int = 10
     num_cells: tuple[int, ...] = (64, 64)
     every: int | None = None
+    scale: bool | None = None
 
 
 @pytest.mark.parametrize(
@@ -29,6 +31,23 @@ def test_integers_may_be_written_as_people_write_them(text, value):
     args = parse(Args, ["--total-frames", text, "--num-cells", text, "8", "--every", text])
     assert (args.total_frames, args.num_cells, args.every) == (value, (value, 8), value)
     assert all(type(n) is int for n in (args.total_frames, args.every, *args.num_cells))
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        ([], None),
+        (["--scale"], True),
+        (["--no-scale"], False),
+        (["--scale", "False"], False),
+        (["--scale=False"], False),
+        (["--scale", "None"], None),
+        (["--scale", "--every", "3"], True),
+        (["--every", "3", "--no-scale", "--num-cells", "8"], False),
+    ],
+)
+def test_a_switch_with_a_default_of_its_own_is_given_like_any_other(words, value):
+    assert parse_run(Args, words).scale is value
 
 
 @pytest.mark.parametrize("text", ["5.5e0", "nan", "inf", "1e999999999", "5e-1", "x", "", "0x10"])
