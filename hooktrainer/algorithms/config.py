@@ -21,6 +21,9 @@ from .check_spaces import Actions, Observations, name_of
 Settings = Mapping[str, Mapping[str, Any]]
 """By an environment's id, or a pattern of ids, the fields that have another default there."""
 
+LOCOMOTION = tuple(f"{robot}-v[45]" for robot in ("Ant", "HalfCheetah", "Hopper", "Walker2d"))
+"""Patterns of MuJoCo's robots that run, which have settings in common."""
+
 
 def Word(metavar: str, to_text: Callable[[Any], str] = str) -> Any:  # noqa: N802 - as a type
     """On the command line a word as it is; in Python anything."""

@@ -55,7 +55,7 @@ class DQN(OffPolicy):
     """whether to use prioritized replay"""
     alpha: Annotated[float, Needs("prioritized")] = 0.3
     """exponent of the priorities, which are squared TD errors; 0 for uniform sampling"""
-    beta: Annotated[float, Needs("prioritized")] = 0.4
+    beta: Annotated[Fraction, Needs("prioritized")] = 0.4
     """exponent of the importance weights, which correct the bias; 1 for all of it"""
     lr: Rate = 2.3e-3
     num_cells: tuple[Count, ...] = (256, 256)

@@ -44,6 +44,18 @@ PENDULUM = {
 }
 """Settings tuned for Pendulum."""
 
+RUNNING = {
+    "total_frames": 1_000_000,
+    "optim_steps_per_batch": 16,
+    "init_random_frames": 10_000,
+    "num_cells": (256, 256),
+    "tau": 0.005,
+    "eval_interval": 10_000,
+    "eval_episodes": 10,
+    "save_interval": 50_000,
+}
+"""Settings tuned for HalfCheetah, with which the papers train all robots of `LOCOMOTION`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FromReplay(EnvAlgorithm):

@@ -14,9 +14,9 @@ from ..run.config import Needs, Rate
 from ..trainer import Trainer
 from .algorithm import WithStateDependentExploration, algorithm
 from .check_spaces import Actions, check_distribution
-from .config import Settings
+from .config import LOCOMOTION, Settings
 from .critics import WithSACCritics
-from .off_policy import PENDULUM
+from .off_policy import PENDULUM, RUNNING
 from .task import Task
 
 
@@ -65,17 +65,7 @@ class SAC(WithSACCritics, WithStateDependentExploration):
             "eval_interval": 5_000,
             "eval_episodes": 20,
         },
-        "HalfCheetah-v5": {
-            "total_frames": 1_000_000,
-            "optim_steps_per_batch": 16,
-            "init_random_frames": 10_000,
-            "actor_lr": 3e-4,
-            "num_cells": (256, 256),
-            "tau": 0.005,
-            "eval_interval": 10_000,
-            "eval_episodes": 10,
-            "save_interval": 50_000,
-        },
+        **{robot: {**RUNNING, "actor_lr": 3e-4} for robot in LOCOMOTION},
     }
 
     def build(self, task: Task) -> Trainer:

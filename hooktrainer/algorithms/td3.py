@@ -10,9 +10,9 @@ from ..objectives import CategoricalTD3Loss, TD3Loss
 from ..run.config import Between, Fraction
 from ..trainer import Trainer
 from .algorithm import algorithm
-from .config import Settings
+from .config import LOCOMOTION, Settings
 from .critics import WithCritics
-from .off_policy import PENDULUM
+from .off_policy import PENDULUM, RUNNING
 from .task import Task
 
 
@@ -41,7 +41,10 @@ class TD3(WithCritics):
     """the greatest one, where each environment has its own from sigma to this, drawn for each
     episode; None for sigma in all environments"""
 
-    tuned_for: ClassVar[Settings] = {"Pendulum-v1": PENDULUM}
+    tuned_for: ClassVar[Settings] = {
+        "Pendulum-v1": PENDULUM,
+        **{robot: {**RUNNING, "lr": 3e-4} for robot in LOCOMOTION},
+    }
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""

@@ -82,7 +82,7 @@ def print_table(
     screen.print(table)
 
 
-_NUMBER = re.compile(r"$|[-+<>≥]?\s?\d|-?(nan|inf)\b")
+_NUMBER = re.compile(r"$|([-+<>≥]?\s?\d|-?(nan|inf)\b).{0,30}$")  # else it is a sentence
 
 
 def _cell(content: Any) -> Text:

