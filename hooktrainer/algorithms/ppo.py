@@ -97,6 +97,20 @@ class PPO(OnPolicy):
             "log_interval": 20_000,
             "save_interval": 50_000,
         },
+        "LunarLanderContinuous-v3": {
+            "total_frames": 500_000,
+            "steps_per_batch": 256,
+            "mini_batch_size": 64,
+            "lr": 3e-4,
+            "gamma": 0.999,
+            "lmbda": 0.98,
+            "entropy_coeff": 0.0,
+            "scale_rewards": True,
+            "eval_interval": 50_000,
+            "eval_episodes": 20,
+            "log_interval": 20_000,
+            "save_interval": 50_000,
+        },
         # Many steps on each batch: a memory learns what to keep from its errors, long before it is
         # worth to look back for it. Of the other MiniGrid settings seeds stayed at a guess.
         "MiniGrid-Memory*": {
