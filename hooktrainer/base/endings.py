@@ -20,6 +20,8 @@ ENDINGS: Final = (*ENDED, "interrupted", "failed")
 ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE: Final = 30.0
 """Default seconds from a signal to the end of the process."""
+TIMEOUT: Final = 600.0
+"""Default seconds after which another process that does not answer ends the run."""
 
 
 def has_default(number: int) -> bool:

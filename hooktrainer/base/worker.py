@@ -26,7 +26,7 @@ import cloudpickle
 
 from ..errors import ConfigError, add_note, place_of
 from .cores import unpinned
-from .endings import ENDING_SIGNALS, end_with_parent
+from .endings import ENDING_SIGNALS, TIMEOUT, end_with_parent
 
 _GRACE = 3.0  # seconds a worker has to end by itself
 _BEAT = 1.0  # seconds between two looks whether the other process still lives
@@ -150,7 +150,7 @@ class Worker(_End):
         target: Callable[..., object],
         *args: Any,
         start: Start = "forkserver",
-        timeout: float = 600.0,
+        timeout: float = TIMEOUT,
     ) -> None:
         self.name = name
         self.timeout = timeout

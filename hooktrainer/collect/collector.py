@@ -9,21 +9,20 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import nn
 
 from ..base.checks import share_equally
+from ..base.endings import TIMEOUT
 from ..base.tensordicts import is_sharded
 from ..errors import ConfigError
 from ..loop.timing import Timing
 
 Resumes = Literal["exactly", "partly", "restarts"]
 """How a collector is restored in a resumed run; see `Collector.resumes`."""
-TIMEOUT: Final = 600.0
-"""Seconds to wait for the answer of another process, unless another number is given."""
 
 
 def _optional(method: Any) -> Any:

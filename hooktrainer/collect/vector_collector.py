@@ -13,6 +13,7 @@ from tensordict import TensorDict
 from tensordict.nn import InteractionType, set_interaction_type
 
 from ..base.checks import check_count, share_equally
+from ..base.endings import TIMEOUT
 from ..base.space_parts import leaves_of
 from ..base.words import ranges
 from ..errors import ConfigError, StateMismatchError, as_failure
@@ -20,7 +21,7 @@ from ..loop.timing import Timing
 from .actors import Policy
 from .agent_groups import AgentGroup
 from .batched_env import BatchedEnv, EnvOptions, EpisodeSeeds, Restore
-from .collector import TIMEOUT, Collector, Resumes
+from .collector import Collector, Resumes
 from .compiled_rollout import CompiledRollout
 from .info import check_info_keys
 from .make_envs import VectorizationMode, check_shares, envs_to_share, is_tensors, make_envs

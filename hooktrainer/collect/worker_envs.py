@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from gymnasium.envs.registration import EnvSpec
 
+from ..base.endings import TIMEOUT
 from ..base.worker import Channel, Worker, WorkerPool
 from ..errors import as_failure
 from .action_format import ActionFormat
 from .agent_groups import AgentGroup
 from .batched_env import ArrayEnv, EnvOptions, EpisodeSeeds, Finished, Restore, check_alike
 from .buffers import Buffers, Kinds, as_arrays, shared_arrays, unnamed_file
-from .collector import TIMEOUT
 from .spaces import Array, ObservationLayout
 
 MakeEnvs = Callable[[Any, int, EnvOptions], ArrayEnv]

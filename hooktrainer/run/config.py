@@ -41,7 +41,7 @@ from ..base.checks import (
     check_rate,
     check_training_seed,
 )
-from ..base.endings import GRACE
+from ..base.endings import GRACE, TIMEOUT
 from ..base.plain import to_plain, without_omegaconf
 from ..base.untrusted import one_line, shown
 from ..base.words import did_you_mean, printable, whole_number, without_password
@@ -304,7 +304,7 @@ class RunConfig:
     shards: Count | None = None
     """learners, each a process, whatever number of processes torchrun starts to run them"""
 
-    timeout: Means[Rate] = 600.0
+    timeout: Means[Rate] = TIMEOUT
     """seconds after which another process of the run that does not answer ends it"""
     threads: Means[Count | None] = None
     """threads of the CPU that torch computes with; by default one for small networks"""

@@ -10,9 +10,10 @@ import torch
 from tensordict import TensorDictBase
 
 from ...base.checks import check_count
+from ...base.endings import TIMEOUT
 from ...errors import ConfigError
 from ...loop.stateful import fitting, mismatches
-from ..collector import TIMEOUT, Weights, check_can_follow, weights_of
+from ..collector import Weights, check_can_follow, weights_of
 from ..messages import dump
 from ..remote_collector import RemoteCollector, stamped
 from ..vector_collector import OVERLAP, collector_state

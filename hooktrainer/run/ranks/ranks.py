@@ -18,15 +18,13 @@ import torch
 import torch.distributed as dist
 
 from ...base.child_program import ChildProgram
-from ...base.endings import GRACE, end_with_parent
+from ...base.endings import GRACE, TIMEOUT, end_with_parent
 from ...base.notebook import in_kernel
 from ...errors import ConfigError
 from ...loop.control import Control, Request
 from ...store.provenance import program
 
 T = TypeVar("T")
-TIMEOUT: Final = 600.0
-"""Seconds to wait for a silent rank. An evaluation on rank 0 must not take longer."""
 _GRACE: Final = 6.0  # seconds that a rank has after the end of ``torchrun``
 
 
@@ -44,7 +42,7 @@ class Ranks:
         rank: Index of this process, from 0.
         world_size: Number of processes; with 1, nothing is set up, and only `first` can be used.
         local_rank: Index of this process on its machine.
-        timeout: Seconds to wait for a silent rank.
+        timeout: Seconds to wait for a silent rank. An evaluation on rank 0 must not take longer.
         nccl: Whether gradients on CUDA devices use NCCL.
 
     Raises:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensordict import TensorDictBase
 
+from ...base.endings import TIMEOUT
 from ...base.worker import ChildError
 from ...collect.collector import check_can_follow, weights_of
 from ...collect.messages import dump, pack
@@ -71,7 +72,7 @@ class RayCollector(RemoteCollector):
         cluster: Cluster,
         *,
         overlap: int = 0,
-        timeout: float = 600.0,
+        timeout: float = TIMEOUT,
     ) -> None:
         if overlap not in (0, 1):
             raise ConfigError(f"RayCollector(overlap={overlap!r}): pass 0 or 1.")
@@ -222,7 +223,7 @@ class RayEvaluate(Evaluate):
     """
 
     def __init__(
-        self, evaluate: Evaluate, place: Place, cluster: Cluster, *, timeout: float = 600.0
+        self, evaluate: Evaluate, place: Place, cluster: Cluster, *, timeout: float = TIMEOUT
     ) -> None:
         options: dict[str, Any] = {f.name: getattr(evaluate, f.name) for f in fields(evaluate)}
         super().__init__(**options)
@@ -309,7 +310,7 @@ def use_ray(
     evaluation: Place,
     *,
     overlap: int = 0,
-    timeout: float = 600.0,
+    timeout: float = TIMEOUT,
 ) -> RayCollector:
     """Have a trainer collect and evaluate in processes of a Ray cluster.
 
