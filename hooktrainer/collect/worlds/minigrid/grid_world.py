@@ -116,7 +116,8 @@ class GridWorld(FunctionalWorld):
     ) -> tuple[GridState, torch.Tensor, torch.Tensor]:
         cells, place, carried = state["cells"], state["place"], state["carried"]
         turn = (action == TURN_RIGHT).to(INT) - (action == TURN_LEFT).to(INT)
-        front = (place + self._ahead(state["direction"])).long()
+        dx, dy = _unit(state["direction"])
+        front = (place + dx + dy * self.width).long()
         faced = cells.gather(1, front[:, None]).squeeze(1)
         kind, color = faced & 15, (faced >> 4) & 15
 
@@ -151,11 +152,6 @@ class GridWorld(FunctionalWorld):
         image = (cells[..., None] >> parts) & 15
         observed = {"image": image.to(torch.uint8), "direction": state["direction"].long()}
         return observed | ({"mission": self.mission(state)} if self.has_mission else {})
-
-    def _ahead(self, direction: torch.Tensor) -> torch.Tensor:
-        """The step in a direction: right, down, left, up."""
-        step = torch.where(direction % 2 == 1, self.width, 1)
-        return torch.where(direction < 2, step, -step).to(INT)
 
     def _view(self, state: GridState) -> torch.Tensor:
         """The cells that the agent sees, ``[num_envs, 7, 7]``, first to the right, then backwards.

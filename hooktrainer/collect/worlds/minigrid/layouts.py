@@ -98,8 +98,8 @@ class DoorKeyWorld(SizedWorld):
         cells = placed(cells, (x == split) & (y == row), DOOR + YELLOW * 16 + LOCKED * 256)
         left = (cells == EMPTY) & (x < split)
         place = chosen(left, uniform[:, 2])
-        key = chosen(left & (places(self, x) != place[:, None]), uniform[:, 4])
-        cells = placed(cells, places(self, x) == key[:, None], KEY + YELLOW * 16)
+        key = chosen(left & ~numbered(cells, place), uniform[:, 4])
+        cells = placed(cells, numbered(cells, key), KEY + YELLOW * 16)
         return Start(cells, place, number(uniform[:, 3], 0, 4))
 
 
@@ -126,9 +126,8 @@ class FourRoomsWorld(GridWorld):
             gap = [number(uniform[:, 2 * i + k], low, low + 8)[:, None] for k in (0, 1)]
             cells = placed(cells, ((x == 9) & (y == gap[0])) | ((y == 9) & (x == gap[1])), EMPTY)
         place = chosen(cells == EMPTY, uniform[:, 4])
-        free = (cells == EMPTY) & (places(self, x) != place[:, None])
-        goal = chosen(free, uniform[:, 6])
-        cells = placed(cells, places(self, x) == goal[:, None], GOAL)
+        goal = chosen((cells == EMPTY) & ~numbered(cells, place), uniform[:, 6])
+        cells = placed(cells, numbered(cells, goal), GOAL)
         return Start(cells, place, number(uniform[:, 5], 0, 4))
 
 
@@ -231,9 +230,9 @@ def corner(world: GridWorld, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return (x == world.width - 2) & (y == world.height - 2)
 
 
-def places(world: GridWorld, x: torch.Tensor) -> torch.Tensor:
-    """The number of each cell."""
-    return torch.arange(world.width * world.height, device=x.device, dtype=INT)
+def numbered(cells: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    """Which of the cells has the number ``place``, ``[num_envs]``."""
+    return torch.arange(cells.shape[1], device=cells.device, dtype=INT) == place[:, None]
 
 
 def placed(cells: torch.Tensor, where: torch.Tensor, what: torch.Tensor | int) -> torch.Tensor:

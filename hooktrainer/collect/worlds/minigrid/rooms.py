@@ -22,7 +22,7 @@ from .grid_world import (
     GridWorld,
     Start,
 )
-from .layouts import chosen, number, placed, places, room
+from .layouts import chosen, number, numbered, placed, room
 
 _WORDS = (18, 30, 31, 0, 13)  # of "pick up the ... ball"
 _COLOR_WORDS = (1, 2, 3, 5, 4, 6)
@@ -51,8 +51,8 @@ class UnlockWorld(GridWorld):
         color = number(uniform[:, 1], 0, COLORS)[:, None] << 4
         cells = placed(cells, (x == 5) & (y == row), DOOR + color + LOCKED * 256)
         inside = x < 5
-        key = chosen((cells == EMPTY) & inside, uniform[:, 2])[:, None]
-        cells = placed(cells, places(self, x) == key, KEY + color)
+        key = chosen((cells == EMPTY) & inside, uniform[:, 2])
+        cells = placed(cells, numbered(cells, key), KEY + color)
         return Start(cells, *agent(self, cells, inside, uniform[:, 3]))
 
     def judged(
@@ -123,10 +123,10 @@ class KeyCorridorWorld(GridWorld):
             )
 
         of_ball, of_key = (y // size == row[:, None] for row in (locked_row, key_row))
-        ball = chosen((cells == EMPTY) & (x > 2 * size) & of_ball, rest[:, 4])[:, None]
-        cells = placed(cells, places(self, x) == ball, BALL + (ball_color << 4)[:, None])
-        key = chosen((cells == EMPTY) & (x < size) & of_key, rest[:, 5])[:, None]
-        cells = placed(cells, places(self, x) == key, KEY + (color << 4)[:, None])
+        ball = chosen((cells == EMPTY) & (x > 2 * size) & of_ball, rest[:, 4])
+        cells = placed(cells, numbered(cells, ball), BALL + (ball_color << 4)[:, None])
+        key = chosen((cells == EMPTY) & (x < size) & of_key, rest[:, 5])
+        cells = placed(cells, numbered(cells, key), KEY + (color << 4)[:, None])
         middle = rows // 2
         inside = hallway & (y >= middle * size) & (y <= middle * size + size)
         place, direction = agent(self, cells, inside, rest[:, 6])
