@@ -13,6 +13,7 @@ from ..errors import ConfigError
 from .action_format import ActionFormat
 from .actors import Actor, SomeEnvs
 from .buffers import Inputs, OutputBuffers
+from .worlds.functional_world import select
 
 Key = tuple[str, ...]
 _INIT: Key = ("is_init",)
@@ -93,8 +94,7 @@ class ModuleActor(Actor):
             envs = envs.to(self._is_init.device)
             self._is_init.logical_or_(envs.unsqueeze(-1))
             for key, tensor in self._hidden.items():
-                there = envs.view(-1, *[1] * (tensor.ndim - 1))
-                tensor.copy_(torch.where(there, self._first[key], tensor))
+                tensor.copy_(select(envs, self._first[key], tensor))
             return
         index = list(envs)
         self._is_init[index] = True

@@ -16,6 +16,7 @@ from .action_format import ActionFormat
 from .agent_groups import GroupsFormat
 from .batched_env import BatchedEnv, EnvOptions, Restore, no_attribute
 from .buffers import Buffers
+from .worlds.functional_world import select
 from .worlds.tensor_world import Observations, Outcome, TensorWorld
 
 
@@ -97,14 +98,11 @@ class TensorEnvs(BatchedEnv):
         self.hides_final = (t > 0 and self.hides_final) or outcome.final is None
         self._put(outcome.observation, t + 1)
         done = torch.logical_or(outcome.terminated, outcome.truncated)
-        inputs = self._buffers.inputs
         if outcome.final is not None:
             final = self.values(outcome.final)
         else:  # hidden: an episode's last known observation is the policy's last input
-            final = {
-                key: torch.where(done.view(-1, *[1] * (rows[t].ndim - 1)), rows[t], rows[t + 1])
-                for key, rows in inputs.items()
-            }
+            inputs = self._buffers.inputs.items()
+            final = {key: select(done, rows[t], rows[t + 1]) for key, rows in inputs}
         written = {**final, **signals_of(outcome)}
         for name in self._info_keys:
             rest = (outcome.log, "the simulator", self.num_envs, self.device)

@@ -451,7 +451,7 @@ class ObjectState:
                 elif not _equal(old, new):
                     return False
         for old, new in tensors:
-            new.copy_(torch.where(rows.view(-1, *[1] * (new.ndim - 1)), old, new))
+            new.copy_(select(rows, old, new))
         return True
 
     def _find(self, value: Any) -> None:
