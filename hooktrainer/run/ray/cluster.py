@@ -65,14 +65,14 @@ class Cluster:
         ids = sorted(node["NodeID"] for node in self._ray.nodes() if node["Alive"])
         return sorted(ids, key=lambda node: node != here)
 
-    def starter(self, kind: type, place: Place, index: int, **options: Any) -> Callable[..., Any]:
+    def starter(self, kind: type, place: Place, index: int) -> Callable[..., Any]:
         """A function that starts an actor; the core, if any, and the device come first.
 
         Raises:
             ConfigError: If the cluster has no machine of that number.
         """
         number = place.number(index)
-        options |= {"num_cpus": 1}
+        options: dict[str, Any] = {"num_cpus": 1}
         if place.kind == "node" and number is not None:
             nodes = self.nodes()
             if number >= len(nodes):
