@@ -133,7 +133,9 @@ def check_agents_info_keys(keys: Any, groups: Sequence[AgentGroup]) -> InfoKeys:
     return check_info_keys(keys, observed | {"state", "mask", MASK})
 
 
-def space_of(groups: Sequence[AgentGroup], state_space: Space | None, leave: bool) -> spaces.Dict:
+def space_of(
+    groups: Sequence[AgentGroup], state_shape: tuple[int, ...] | None, leave: bool
+) -> spaces.Dict:
     """The space of all agents' observations: by group a Dict, whose parts are ``[agents, ...]``.
 
     With ``"action_mask"`` where there are masks, and ``"mask"``, which agents are present, if they
@@ -148,8 +150,8 @@ def space_of(groups: Sequence[AgentGroup], state_space: Space | None, leave: boo
             space[name, MASK] = _box((agents, group.action_format.mask_size), np.dtype(bool))
         if leave:
             space[name, "mask"] = _box((agents,), np.dtype(bool))
-    if state_space is not None:
-        space["state"] = _box(tuple(state_space.shape or ()), np.dtype(np.float32))
+    if state_shape is not None:
+        space["state"] = _box(state_shape, np.dtype(np.float32))
     return _dict_of(nested(space))
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
-from gymnasium import spaces
 from tensordict import NestedKey
 
 from ...base.space_parts import MASK, leaves_of
@@ -32,9 +30,8 @@ from ..batched_env import EnvOptions, begun
 from ..buffers import Row
 from ..info import missing, number
 from ..scalar_envs import ScalarEnvs
-from ..spaces import ObservationLayout, plain_mask
+from ..spaces import Array, ObservationLayout, plain_mask
 
-Array = npt.NDArray[Any]
 Arrays = dict[NestedKey, Array]
 ENTRIES = "entries"  # of the info
 
@@ -63,9 +60,9 @@ class ParallelEnv(gym.Env[Any, Any]):
         _, infos = begun(env, 0, options.reset_options)
         masks = {agent: info[MASK] for agent, info in infos.items() if MASK in info}
         self.groups = group_agents(agents, options.groups, masks)
-        state = _state_space_of(env)
-        self.observation_space = space_of(self.groups, state, leave=True)
-        self._has_state = state is not None
+        state_shape = _state_shape_of(env)
+        self.observation_space = space_of(self.groups, state_shape, leave=True)
+        self._has_state = state_shape is not None
         self.action_space = GroupsFormat(self.groups).space
         self.info_keys = check_agents_info_keys(options.info_keys, self.groups)
         # Of an agent that does not act: its reward, its ends, its infos.
@@ -337,9 +334,8 @@ def reward_of(rewards: Mapping[str, Any], agent: str, where: str) -> float:
     return float(np.asarray(reward).item())
 
 
-def _state_space_of(env: Any) -> spaces.Space[Any] | None:
+def _state_shape_of(env: Any) -> tuple[int, ...] | None:
     try:
-        state = np.asarray(env.state())
+        return np.asarray(env.state()).shape
     except (NotImplementedError, AttributeError):
         return None
-    return spaces.Box(-np.inf, np.inf, state.shape, np.float32)
