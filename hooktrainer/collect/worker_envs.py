@@ -16,6 +16,7 @@ import torch
 from gymnasium.envs.registration import EnvSpec
 
 from ..base.endings import TIMEOUT
+from ..base.words import ranges
 from ..base.worker import Channel, Worker, WorkerPool
 from ..errors import as_failure
 from .action_format import ActionFormat
@@ -58,7 +59,8 @@ class WorkerEnvs(ArrayEnv):
         self._pool = WorkerPool()
         try:
             for w, own in enumerate(self._shares):
-                name = f"worker {w} (environments {', '.join(map(_words, own))})"
+                numbers = ", ".join(ranges(range(share.start, share.stop)) for share in own)
+                name = f"worker {w} (environments {numbers})"
                 made = (make, source, own, options)
                 self._pool.append(Worker(name, serve, *made, timeout=workers.timeout))
             by_worker = [child.receive_object() for child in self._pool]
@@ -170,11 +172,6 @@ def split(whole: slice, number: int) -> list[slice]:
     return [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
 
 
-def _words(share: slice) -> str:
-    last = share.stop - 1
-    return f"{share.start}-{last}" if last > share.start else f"{last}"
-
-
 def call(name: str, *args: Any) -> bytes:
     """The message by which a process is to call a method of what it serves."""
     return cloudpickle.dumps((name, args))
@@ -270,5 +267,4 @@ class EnvWorker:
         return [env.restore(*state) for env, state in zip(self._stages, states, strict=True)]
 
     def close(self) -> None:
-        for env in self._stages:
-            env.close()
+        self.each("close")
