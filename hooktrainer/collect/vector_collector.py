@@ -26,7 +26,7 @@ from .compiled_rollout import CompiledRollout
 from .info import check_info_keys
 from .make_envs import VectorizationMode, check_shares, envs_to_share, is_tensors, make_envs
 from .rollout import GappedRollout, Rollout
-from .worker_envs import Workers
+from .worker_envs import Workers, checked_workers
 
 _TRIAL_STEPS = 500
 
@@ -196,8 +196,7 @@ class VectorCollector(Collector):
             check_count("total_frames", total_frames)
         if frame_skip is not None:
             check_count("frame_skip", frame_skip)
-        check_count("workers", workers, least=0)
-        check_count("stages", stages)
+        self._workers = checked_workers(workers, stages)  # asked for
         if policy is not None and not (callable(policy) or hasattr(policy, "act")):
             raise ConfigError(
                 f"policy={policy!r} cannot act: give a function, a module, or an object with act()."
@@ -232,7 +231,6 @@ class VectorCollector(Collector):
         self._warm_up_frames = init_random_frames  # those to be collected here
         self._shares = 1  # how many collectors have as many environments, this one included
         self._attributes: dict[str, Any] = {}  # set since the environments were made
-        self._workers = Workers(workers, stages) if workers else Workers()  # asked for
         self._rollout: Rollout | None = None
         self._log: dict[str, torch.Tensor] = {}  # of a simulator, of the last batch
         self._open(num_envs, self._workers)
@@ -386,16 +384,15 @@ class VectorCollector(Collector):
             self.load_state_dict(state)
 
     def use_workers(self, workers: int, stages: int = 1, *, timeout: float = TIMEOUT) -> None:
-        check_count("workers", workers, least=0)
-        check_count("stages", stages)
+        wanted = checked_workers(workers, stages, timeout)
         if workers and is_tensors(self._env):
             raise ConfigError(
                 f"workers={workers}, stages={stages}: {self.envs.name} is one batch of tensors, "
                 "which no processes share; leave these out."
             )
         if workers:
-            envs_to_share(self._env_of(self.num_envs), self.num_envs, Workers(workers, stages))
-        self._workers = Workers(workers, stages, timeout) if workers else Workers()
+            envs_to_share(self._env_of(self.num_envs), self.num_envs, wanted)
+        self._workers = wanted
 
     def check_shares(self, number: int) -> None:
         share = share_equally(self.num_envs, number, "num_envs")

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from gymnasium.envs.registration import EnvSpec
 
+from ..base.checks import check_count
 from ..base.endings import TIMEOUT
 from ..base.words import ranges
 from ..base.worker import Channel, Worker, WorkerPool
@@ -35,6 +36,13 @@ class Workers(NamedTuple):
     number: int = 0
     stages: int = 1
     timeout: float = TIMEOUT
+
+
+def checked_workers(number: int, stages: int, timeout: float = TIMEOUT) -> Workers:
+    """The workers of these arguments; without any, stages mean nothing."""
+    check_count("workers", number, least=0)
+    check_count("stages", stages)
+    return Workers(number, stages, timeout) if number else Workers()
 
 
 class WorkerEnvs(ArrayEnv):
