@@ -16,20 +16,12 @@ from gymnasium.utils import RecordConstructorArgs
 
 from ..errors import ConfigError
 from .make_envs import find_spec
+from .worlds.world_ids import wrapper
 
 Wrappers = tuple[WrapperSpec, ...]
 Wrapped = tuple[Wrappers, Wrappers, str]
 """The wrappers for training and for evaluation, innermost first; a description of them."""
-
-
-def wrapper(entry_point: str, **kwargs: Any) -> WrapperSpec:
-    """A wrapper by its place, ``module:class``, and its arguments."""
-    return WrapperSpec(entry_point.rpartition(":")[2], entry_point, kwargs)
-
-
-def gymnasiums(name: str, module: str, **kwargs: Any) -> WrapperSpec:
-    """One of Gymnasium's wrappers."""
-    return wrapper(f"gymnasium.wrappers.{module}:{name}", **kwargs)
+_GYMNASIUMS: Final = "gymnasium.wrappers"
 
 
 # -- Atari 2600 games as they are usually learned (Mnih et al., 2015; Machado et al., 2018).
@@ -151,22 +143,23 @@ def _atari(spec: EnvSpec) -> Wrapped:
                 f"env_kwargs: the usual wrappers of {spec.id} need {name}={wanted!r}, not "
                 f"{spec.kwargs[name]!r}: leave it out, or pass usual_wrappers=False."
             )
-    preprocessing = gymnasiums(
+    preprocessing = wrapper(
         "AtariPreprocessing",
-        "atari_preprocessing",
+        f"{_GYMNASIUMS}.atari_preprocessing",
         noop_max=30,
         frame_skip=FRAME_SKIP,
         screen_size=84,
         grayscale_obs=True,
     )
-    stack = gymnasiums("FrameStackObservation", "stateful_observation", stack_size=STACK)
-    sign = gymnasiums("ClipReward", "transform_reward", min_reward=-1.0, max_reward=1.0)
-    both = (wrapper(f"{__name__}:SkipRendering"), preprocessing, stack)
-    lives = f"{__name__}:EpisodicLife"
+    stack = wrapper(
+        "FrameStackObservation", f"{_GYMNASIUMS}.stateful_observation", stack_size=STACK
+    )
+    sign = wrapper("ClipReward", f"{_GYMNASIUMS}.transform_reward", min_reward=-1.0, max_reward=1.0)
+    both = (wrapper("SkipRendering"), preprocessing, stack)
     sticky = spec.kwargs.get("repeat_action_probability", 0.0)
     return (
-        (*both, sign, wrapper(lives, end_episodes=True)),
-        (*both, wrapper(lives, end_episodes=False)),
+        (*both, sign, wrapper("EpisodicLife", end_episodes=True)),
+        (*both, wrapper("EpisodicLife", end_episodes=False)),
         f"84x84 gray, {STACK} stacked, {FRAME_SKIP} emulator frames a frame (max of the last two), "
         f"up to 30 no-ops and FIRE to start, sticky actions {sticky:g}; in training a lost life "
         "ends the episode and rewards are clipped to [-1, 1]",
@@ -177,7 +170,7 @@ def _atari(spec: EnvSpec) -> Wrapped:
 
 
 def _dm_control(spec: EnvSpec) -> Wrapped:
-    flat = (gymnasiums("FlattenObservation", "transform_observation"),)
+    flat = (wrapper("FlattenObservation", f"{_GYMNASIUMS}.transform_observation"),)
     return flat, flat, "the parts of an observation in one vector"
 
 
@@ -200,7 +193,7 @@ class FirstAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 def _minatar(spec: EnvSpec) -> Wrapped:
-    first = (wrapper(f"{__name__}:FirstAction"),)
+    first = (wrapper("FirstAction"),)
     return first, first, "the first action repeats none of the previous episode"
 
 
@@ -239,12 +232,12 @@ def _mission_varies(spec: EnvSpec) -> bool:
 
 
 def _minigrid(spec: EnvSpec) -> Wrapped:
-    parts = gymnasiums("FilterObservation", "transform_observation", filter_keys=PARTS)
+    parts = wrapper("FilterObservation", f"{_GYMNASIUMS}.transform_observation", filter_keys=PARTS)
     description = "image and direction, without the mission, which is always the same"
     if _mission_varies(spec):
-        parts = wrapper("minigrid.wrappers:DictObservationSpaceWrapper")
+        parts = wrapper("DictObservationSpaceWrapper", "minigrid.wrappers")
         description = "image, direction, and the mission as word indices"
-    both = (parts, wrapper(f"{__name__}:CategoricalImage"))
+    both = (parts, wrapper("CategoricalImage"))
     return both, both, description
 
 

@@ -98,19 +98,19 @@ def _alias(original: str) -> dict[str, Any]:
         return {
             "entry_point": "minatar.gym:BaseEnv",
             "kwargs": {"game": game, "use_minimal_action_set": True},
-            "additional_wrappers": (_wrapper("FirstAction"),),
+            "additional_wrappers": (wrapper("FirstAction"),),
         }
     if original.startswith("MiniGrid-"):
         kind, kwargs = _MINIGRID[original[9:-3]]
         parts = ["image", "direction"]
-        numbers = _wrapper("DictObservationSpaceWrapper", "minigrid.wrappers")
+        numbers = wrapper("DictObservationSpaceWrapper", "minigrid.wrappers")
         if kind != "KeyCorridor":
             place = "gymnasium.wrappers.transform_observation"
-            numbers = _wrapper("FilterObservation", place, filter_keys=parts)
+            numbers = wrapper("FilterObservation", place, filter_keys=parts)
         return {
             "entry_point": f"minigrid.envs:{kind}Env",
             "kwargs": dict(kwargs),
-            "additional_wrappers": (numbers, _wrapper("CategoricalImage")),
+            "additional_wrappers": (numbers, wrapper("CategoricalImage")),
         }
     spec = gym.spec(original)
     return {
@@ -121,7 +121,8 @@ def _alias(original: str) -> dict[str, Any]:
     }
 
 
-def _wrapper(name: str, module: str = "hooktrainer.collect.families", **kwargs: Any) -> WrapperSpec:
+def wrapper(name: str, module: str = "hooktrainer.collect.families", **kwargs: Any) -> WrapperSpec:
+    """A wrapper by its class and module, with its arguments."""
     return WrapperSpec(name, f"{module}:{name}", kwargs)
 
 
