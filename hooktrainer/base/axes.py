@@ -10,6 +10,7 @@ import numpy as np
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 10, 26
 _MOST_POINTS = 400
+_CHART = 560, 190  # width and height of the chart of one curve; text is 11 units high
 
 
 class Axes:
@@ -63,20 +64,16 @@ class Axes:
         return parts
 
 
-def line_chart(
-    points: Sequence[tuple[float, float]], title: str, *, width: int = 560, height: int = 190
-) -> str:
+def line_chart(points: Sequence[tuple[float, float]], title: str) -> str:
     """Draw one curve as a figure, in the CSS classes of `hooktrainer.base.notebook`.
 
     Args:
         points: At least one, ``(x, y)``, both finite.
         title: The caption, which the browser shows at the curve, too.
-        width: In units of the drawing; text is 11 units high.
-        height: In the same units.
     """
     xs, ys = np.array(points if len(points) > 1 else [*points, *points], np.float64).T
-    axes = Axes((width, height), (xs[0], xs[-1]), (float(ys.min()), float(ys.max())), 0)
-    parts = axes.begin(ticks(axes.x_low, axes.x_high, width // 70)[0])
+    axes = Axes(_CHART, (xs[0], xs[-1]), (float(ys.min()), float(ys.max())), 0)
+    parts = axes.begin(ticks(axes.x_low, axes.x_high, axes.width // 70)[0])
     name, line = escape(title), axes.points(xs, ys)
     parts.append(f'<polyline class="mean" points="{line}"><title>{name}</title></polyline>')
     caption = f"<figcaption>{name}</figcaption>"
