@@ -45,9 +45,9 @@ class Precision:
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``call`` under autocast, with half-precision results converted to float32."""
-        if self.name is None:
+        arguments = self.arguments
+        if arguments is None:
             return call
-        arguments = self.device_type, _TYPES[self.name]
 
         def in_precision(*args: Any) -> Any:
             with torch.autocast(*arguments):

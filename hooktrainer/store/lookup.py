@@ -130,8 +130,8 @@ def find(
         raise CheckpointError(f"{word!r} needs a run: give RUN@{word}.")
     if not where.is_dir():
         raise CheckpointError(no_run(where))
-    listing = list_checkpoints(checkpoint_directory(where), run_id=run_id)
-    return _find_in(listing, checkpoint_directory(where), word, best)
+    inside = checkpoint_directory(where)
+    return _find_in(list_checkpoints(inside, run_id=run_id), inside, word, best)
 
 
 def _find_in(listing: Listing, directory: Path, word: str, best: Best | None) -> list[Path]:

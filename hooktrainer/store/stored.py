@@ -307,7 +307,7 @@ def encode_state(skeleton: Json, tensors: Mapping[str, torch.Tensor]) -> bytes:
     """
     from .tree import TensorSpec
 
-    specs = {name: str(TensorSpec(tensor.dtype, tensor.shape)) for name, tensor in tensors.items()}
+    specs = {name: str(TensorSpec.of(tensor)) for name, tensor in tensors.items()}
     node = {"skeleton": skeleton, "tensors": specs}
     text = json.dumps(node, allow_nan=False, separators=(",", ":"))
     if len(text) > MAX_STRUCTURE:
