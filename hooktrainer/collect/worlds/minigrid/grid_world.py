@@ -45,7 +45,8 @@ class GridWorld(FunctionalWorld):
     Args:
         num_envs: Number of environments.
         device: Device of the simulation.
-        max_steps: The length at which an episode is truncated, as ``max_episode_steps``.
+        max_steps: The length at which an episode is truncated, as ``max_episode_steps``; by default
+            ``default_max_steps``.
         name: Name for messages.
         rest: Arguments of `FunctionalWorld`.
     """
@@ -55,13 +56,14 @@ class GridWorld(FunctionalWorld):
     height: int
     sees_through_walls: ClassVar[bool] = False
     has_mission: ClassVar[bool] = False
+    default_max_steps: ClassVar[int]
 
     def __init__(
         self,
         num_envs: int,
         device: torch.device | str = "cpu",
         *,
-        max_steps: int,
+        max_steps: int | None = None,
         name: str | None = None,
         **rest: Any,
     ) -> None:
@@ -72,8 +74,8 @@ class GridWorld(FunctionalWorld):
             parts["mission"] = spaces.MultiDiscrete([52] * 50)
         self.observation_space: spaces.Space[Any] = spaces.Dict(parts)
         self.action_space: spaces.Space[Any] = spaces.Discrete(7)
-        super().__init__(num_envs, device, **{"max_episode_steps": max_steps, **rest})
-        self.max_steps = max_steps
+        self.max_steps = self.default_max_steps if max_steps is None else max_steps
+        super().__init__(num_envs, device, **{"max_episode_steps": self.max_steps, **rest})
 
     # -- what a task defines ---------------------------------------------------------------------
 
@@ -196,18 +198,18 @@ def _visible(seen: torch.Tensor) -> torch.Tensor:
     rows: list[torch.Tensor] = []
     for j in reversed(range(VIEW)):
         through = clear[:, j]
-        right = _spread(row & through, through, 1)
+        right = _spread(row, through, 1)
         row = row | (right << 1)
-        left = _spread(row & through, through, -1)
+        left = _spread(row, through, -1)
         rows.append(row | (left >> 1))
         row = right | (right << 1) | left | (left >> 1)
     columns = torch.stack(rows[::-1], 1)
     return ((columns[:, None, :] >> bits[:, None]) & 1).bool()
 
 
-def _spread(start: torch.Tensor, through: torch.Tensor, direction: int) -> torch.Tensor:
-    """The bits that are reached from some bits through set bits, in one direction."""
-    reached = start
+def _spread(row: torch.Tensor, through: torch.Tensor, direction: int) -> torch.Tensor:
+    """The bits ``through`` that are reached from those of a row through others in one direction."""
+    reached = row & through
     for distance in (1, 2, 4):  # twice as far each time
         shifted = _shifted(reached, direction * distance)
         reached = reached | (through & shifted)

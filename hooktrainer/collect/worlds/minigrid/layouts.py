@@ -108,16 +108,7 @@ class FourRoomsWorld(GridWorld):
 
     num_uniforms = 7
     width = height = 19
-
-    def __init__(
-        self,
-        num_envs: int,
-        device: torch.device | str = "cpu",
-        *,
-        max_steps: int = 100,
-        **rest: Any,
-    ) -> None:
-        super().__init__(num_envs, device, max_steps=max_steps, **rest)
+    default_max_steps = 100
 
     def start(self, uniform: torch.Tensor) -> Start:
         cells, x, y = room(self, uniform)

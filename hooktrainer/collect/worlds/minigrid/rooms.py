@@ -33,16 +33,7 @@ class UnlockWorld(GridWorld):
 
     num_uniforms = 4
     width, height = 11, 6
-
-    def __init__(
-        self,
-        num_envs: int,
-        device: torch.device | str = "cpu",
-        *,
-        max_steps: int = 8 * 6**2,
-        **rest: Any,
-    ) -> None:
-        super().__init__(num_envs, device, max_steps=max_steps, **rest)
+    default_max_steps = 8 * 6**2
 
     def start(self, uniform: torch.Tensor) -> Start:
         cells, x, y = room(self, uniform)
