@@ -204,7 +204,7 @@ class JointActionFormat(ActionFormat):
     of the discrete parts stand side by side as well.
     """
 
-    def __init__(self, space: spaces.Space[Any], clip: bool = False) -> None:
+    def __init__(self, space: spaces.Space[Any], clip: bool) -> None:
         self.space = space
         self._batched = gym.vector.utils.batch_space(space)  # copies the space: once, not per step
         # By path the format of a part, its place in the vector, and that of its mask.

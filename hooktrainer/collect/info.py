@@ -60,8 +60,7 @@ def write_vector_info(
     row: Row,
     info: Mapping[str, Any],
     name: str,
-    *,
-    final: Mapping[str, Any] | None = None,
+    final: Mapping[str, Any] | None,
 ) -> None:
     """Write the infos of a vector environment, in Gymnasium's form of one array for each key."""
     ended = row.terminated | row.truncated

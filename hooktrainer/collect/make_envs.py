@@ -133,8 +133,8 @@ def _array_env(
     env: Envs,
     num_envs: int | None,
     options: EnvOptions,
-    env_kwargs: Mapping[str, Any] | None = None,
-    vectorization_mode: VectorizationMode | None = None,
+    env_kwargs: Mapping[str, Any] | None,
+    vectorization_mode: VectorizationMode | None,
 ) -> ArrayEnv:
     source, count = source_of(env, num_envs)
     kwargs = dict(env_kwargs or {})

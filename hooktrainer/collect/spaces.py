@@ -119,7 +119,7 @@ def refuse_missing(value: Any, what: str, path: Path = ()) -> None:
         )
 
 
-def check_leaf(value: Any, leaf: Leaf, name: str, num_envs: int | None = None) -> None:
+def check_leaf(value: Any, leaf: Leaf, name: str, num_envs: int | None) -> None:
     """Refuse what NumPy would make something else of on its way into a batch."""
     array = value if value.__class__ is np.ndarray else np.asarray(value)
     space, kind = leaf.space, array.dtype.kind

@@ -144,7 +144,7 @@ class VectorEnvs(ArrayEnv):
         self._layout.write(row.observation, ..., observation, info)
         if self.info_keys:
             final = info.get("final_info", {}) if self._resets_itself else None
-            write_vector_info(self.info_keys, row, info, self.names[0], final=final)
+            write_vector_info(self.info_keys, row, info, self.names[0], final)
         done = row.terminated | row.truncated
         if not np.count_nonzero(done):
             return []

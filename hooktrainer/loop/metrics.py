@@ -210,7 +210,7 @@ class _Series:
         if len(self.pending) >= _CHUNK:
             self.add_up()
 
-    def add_many(self, values: torch.Tensor, where: torch.Tensor | None = None) -> None:
+    def add_many(self, values: torch.Tensor, where: torch.Tensor | None) -> None:
         if where is not None and where.is_cpu:
             values, where = values[where], None
         values = values.reshape(-1)
