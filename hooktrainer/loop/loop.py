@@ -519,7 +519,7 @@ class Loop:
             functools.partial(logger.close, status, step=self.progress.frames, reason=why)
             for logger in self.loggers
         ]
-        _call_all("closing", closers, active=active)
+        _call_all("closing", closers, active)
 
     def _check_points(self) -> None:
         """Refuse hooks with which the loop would train nothing, or not end."""
@@ -675,13 +675,13 @@ class Loop:
             # Of the middle of a batch: for debugging only.
             aside = Path(place).with_name("exception.pt")
             calls = [lambda: save_file(aside, self._state())]
-            _call_all("saving exception.pt", calls, active=error)
+            _call_all("saving exception.pt", calls, error)
         calls = [
             functools.partial(hook.on_exception, self, error)
             for hook in self.registry.hooks()
             if callable(getattr(hook, "on_exception", None))
         ]
-        _call_all("on_exception", calls, active=error)
+        _call_all("on_exception", calls, error)
         self._close(active=error)
         return error
 
@@ -707,25 +707,22 @@ class Loop:
         return self.__dict__ | {"_bar": None, "checkpoints": None}
 
 
-def _call_all(
-    what: str, calls: Iterable[Callable[[], Any]], *, active: BaseException | None = None
-) -> None:
+def _call_all(what: str, calls: Iterable[Callable[[], Any]], active: BaseException | None) -> None:
     """Make every call, even if others fail.
 
     Raises:
         Exception: The first failure, with the others as notes, unless ``active`` is given.
     """
-    first: BaseException | None = None
+    main = active
     for call in calls:
         try:
             call()
         except Exception as error:
-            main = active or first
             if main is None:
-                first = error
+                main = error
             else:
                 inner = getattr(call, "func", call)
                 name = getattr(inner, "__qualname__", inner)
                 add_note(main, f"{what} failed as well, in {name}: {error!r}")
-    if first is not None:
-        raise first
+    if active is None and main is not None:
+        raise main
