@@ -64,9 +64,8 @@ class TrainerHookBase:
     is_saved = True
     computes_loss = False
     trains = True
-    not_in_graphs: ClassVar = frozenset(
-        ("trainer",)
-    )  # if a compiled loss calls a method of the hook
+    # If a compiled loss calls a method of the hook.
+    not_in_graphs: ClassVar = frozenset(("trainer",))
     saved_attributes: Sequence[str] = ()
 
     # Registering sets it, so that reading it costs no more than any attribute.

@@ -21,6 +21,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
+import torch
+
 from ..base.cores import available_cores
 from ..base.words import ranges as words_of_ranges
 from ..errors import ConfigError
@@ -77,8 +79,6 @@ class Machine(NamedTuple):
     @classmethod
     def here(cls) -> Machine:
         """This machine."""
-        import torch
-
         return cls(tuple(sorted(available_cores())), torch.cuda.device_count())
 
 
