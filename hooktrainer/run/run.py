@@ -115,7 +115,6 @@ class Layout:
         self.collectors = place
         self._args = args
         self._places = places
-        self._ranks = ranks
         self._overlap = args.overlap if collects else None
         self.device = torch.device("cpu")
         if args.device is not None:
@@ -461,7 +460,7 @@ def _made(name: str) -> TrainerHookBase:
     return hook
 
 
-def _stop_in_time(trainer: Trainer, minutes: float, batch: Any = None) -> None:
+def _stop_in_time(trainer: Trainer, minutes: float) -> None:
     if trainer.progress.seconds >= 60 * minutes:
         trainer.request_stop(f"{minutes:g} minutes of training are over", status="finished")
 
