@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ..errors import ConfigError
 from .words import did_you_mean
+
+Choice = TypeVar("Choice")
 
 
 def check_count(name: str, value: Any, *, none: str | None = None, least: int = 1) -> None:
@@ -40,6 +42,16 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
     """Refuse ``value`` unless it is one of ``choices``."""
     if value not in (known := list(choices)):
         raise ConfigError(f"{name}={value!r}: pass {' or '.join(map(repr, known))}.")
+
+
+def named(option: str, name: str, choices: Mapping[str, Choice], more: str = "") -> Choice:
+    """Return the choice of this name; the error names the option, the choices, and ``more``."""
+    if name not in choices:
+        raise ConfigError(
+            f"{option}={name!r} is unknown.{did_you_mean(name, choices)} The choices are "
+            f"{', '.join(choices)}{more}."
+        )
+    return choices[name]
 
 
 def check_seed(name: str, value: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch.nn.functional import relu
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from ..base.checks import named
 from ..base.space_parts import MASK, Leaf, leaves_of
 from ..base.words import did_you_mean
 from ..errors import ConfigError
@@ -259,19 +260,8 @@ CONVOLUTIONS: Mapping[str, Callable[[int], nn.Module]] = {
     "flat": no_cnn,
 }
 """Convolutional networks by name; each is made from the number of channels."""
-Choice = TypeVar("Choice")
 Encoder = str | nn.Module | Callable[[spaces.Space[Any]], nn.Module]
 """A name of ``CONVOLUTIONS``, a module, or a function that makes one from the space."""
-
-
-def named(option: str, name: str, choices: Mapping[str, Choice], more: str = "") -> Choice:
-    """The choice of this name; a `ConfigError` names the option, the choices and what ``more``."""
-    if name not in choices:
-        raise ConfigError(
-            f"{option}={name!r} is unknown.{did_you_mean(name, choices)} The choices are "
-            f"{', '.join(choices)}{more}."
-        )
-    return choices[name]
 
 
 class ObservationEncoder(nn.Module):

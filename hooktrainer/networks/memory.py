@@ -11,8 +11,8 @@ import torch
 from tensordict import NestedKey, unravel_key
 from torch import Tensor, nn
 
+from ..base.checks import named
 from ..errors import ConfigError
-from .encoders import named
 from .layers import arguments, takes_one
 
 Hidden: TypeAlias = tuple[Tensor, ...]  # the hidden states of a memory, in its order

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from tensordict import NestedKey, unravel_key
 from torch import nn
 
+from ..base.checks import named
 from ..base.space_parts import MASK, leaves_of
 from .encoders import (
     CONVOLUTIONS,
@@ -19,7 +20,6 @@ from .encoders import (
     ObservationEncoder,
     OwnNetwork,
     has_convolutions,
-    named,
 )
 from .layers import RunningNorm, fresh_copy, mlp
 

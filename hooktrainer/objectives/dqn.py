@@ -9,8 +9,8 @@ import torch
 from tensordict import NestedKey
 from torch import Tensor, nn
 
+from ..base.checks import named
 from ..errors import ConfigError
-from ..networks.encoders import named
 from .common import DISTANCES, Entries, KeyOf, Loss, evaluate, next_key, this_key
 from .gae import GAE, discounted_suffix_sums
 from .sequences import ReplayLoss

@@ -10,11 +10,10 @@ from tensordict import NestedKey, TensorDictBase
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from ..base.checks import check_rate
+from ..base.checks import check_rate, named
 from ..base.tensordicts import entries_of, mask_of
 from ..errors import ConfigError
 from ..networks import Policy, ValueNetwork
-from ..networks.encoders import named
 from .common import DISTANCES, Entries, Loss, as_tensordict, evaluate, require
 
 

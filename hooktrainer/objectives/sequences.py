@@ -11,11 +11,10 @@ import torch
 from tensordict import NestedKey, TensorDictBase
 from torch import Tensor
 
-from ..base.checks import check_count, check_fraction
+from ..base.checks import check_count, check_fraction, named
 from ..base.tensordicts import entries_of
 from ..errors import ConfigError
 from ..networks import MemoryTrunk
-from ..networks.encoders import named
 from ..networks.memory import IS_INIT
 from .common import (
     DISTANCES,

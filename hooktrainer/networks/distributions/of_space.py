@@ -12,9 +12,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from ...base.checks import named
 from ...base.space_parts import parts_of
 from ...errors import ConfigError
-from ..encoders import named
 from .continuous import Beta, DiagonalGaussian, SquashedGaussian
 from .discrete import ActionDistribution, Bernoulli, Categorical, MultiCategorical
 
