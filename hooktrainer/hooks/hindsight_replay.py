@@ -13,7 +13,7 @@ from ..base.checks import check_choice, check_count
 from ..base.tensordicts import mask_of
 from ..errors import ConfigError
 from ..replay import ReplayBuffer
-from .replay_buffer import ReplayBufferTrainer
+from .replay_buffer import ContinuedReplay
 
 Strategy = Literal["future", "final", "episode"]
 GoalFunction = Callable[[Any, Any, Any], Any]
@@ -21,7 +21,7 @@ _STEP, _LEFT = ("episode", "step"), ("episode", "left")
 _ACHIEVED = ("next", "achieved_goal")
 
 
-class HindsightReplay(ReplayBufferTrainer):
+class HindsightReplay(ContinuedReplay):
     """Hindsight experience replay (Andrychowicz et al., 2017, arXiv:1707.01495).
 
     It stores whole episodes, whatever the size of a batch, and replaces goals when sampling: of
@@ -45,8 +45,6 @@ class HindsightReplay(ReplayBufferTrainer):
     Raises:
         ConfigError: If the buffer has no ``keys``, or an argument is out of range.
     """
-
-    saved_attributes = ("replay_buffer", "_open")  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -117,8 +115,6 @@ class HindsightReplay(ReplayBufferTrainer):
         Raises:
             ConfigError: If a reward is not one number for each goal.
         """
-        if not len(self.replay_buffer):
-            self.trainer.skip_optim_step()
         sample = super().sample(batch)
         number = round(self.share * len(sample))
         replaced = sample[:number]

@@ -11,12 +11,12 @@ from ..base.checks import check_count, check_fraction
 from ..base.tensordicts import device_of, mask_of
 from ..errors import ConfigError
 from ..objectives.multi_step import STEPS, multi_step_return
-from .replay_buffer import ReplayBufferTrainer
+from .replay_buffer import ContinuedReplay
 
 _WAITS, _ENDS = "_waits", "_ends"  # of each step: not stored yet, and last of its window
 
 
-class MultiStepReplay(ReplayBufferTrainer):
+class MultiStepReplay(ContinuedReplay):
     """Stores transitions of ``n_steps`` steps in a replay buffer, for n-step returns.
 
     The reward is the discounted sum of the next ``n_steps`` rewards, and what follows, such as the
@@ -35,8 +35,6 @@ class MultiStepReplay(ReplayBufferTrainer):
     Raises:
         ConfigError: If the buffer does not store ``"steps_to_next_obs"``.
     """
-
-    saved_attributes = ("replay_buffer", "_open")  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -96,9 +94,3 @@ class MultiStepReplay(ReplayBufferTrainer):
         ends[:, :-1] |= ~waits[:, 1:]  # padding follows
         there = steps["next", "reward"].device
         return steps.set(_WAITS, waits.to(there)).set(_ENDS, ends.to(there))
-
-    def sample(self, batch: TensorDictBase) -> TensorDictBase:
-        """Return a sample; skip the step if no transition is complete yet."""
-        if not len(self.replay_buffer):
-            self.trainer.skip_optim_step()
-        return super().sample(batch)

@@ -163,10 +163,25 @@ def _flatten(batch: TensorDictBase) -> TensorDictBase:
     return batch.reshape(-1)
 
 
-# -- `SequenceReplay`.
+# -- Hooks that store more than one step of an environment at a time.
 
 
-class SequenceReplay(ReplayBufferTrainer):
+class ContinuedReplay(ReplayBufferTrainer):
+    """Base class of hooks that store what continues across batches, such as sequences.
+
+    Steps that are not stored yet are its state. Optimizer steps are skipped until some are stored.
+    """
+
+    saved_attributes = ("replay_buffer", "_open")  # type: ignore[assignment]
+
+    def sample(self, batch: TensorDictBase) -> TensorDictBase:
+        """Return a sample; skip the step if nothing is stored yet."""
+        if not len(self.replay_buffer):
+            self.trainer.skip_optim_step()
+        return super().sample(batch)
+
+
+class SequenceReplay(ContinuedReplay):
     """Stores overlapping sequences of each environment's steps as rows of a replay buffer.
 
     For networks with a memory (Kapturowski et al., 2019, Recurrent Experience Replay in Distributed
@@ -187,8 +202,6 @@ class SequenceReplay(ReplayBufferTrainer):
     Raises:
         ConfigError: If the overlap is not shorter than the sequence, or the buffer has no ``keys``.
     """
-
-    saved_attributes = ("replay_buffer", "_open")  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -238,9 +251,3 @@ class SequenceReplay(ReplayBufferTrainer):
             begin += self.length - self.overlap
         self._open = steps[:, begin:].clone()
         return batch
-
-    def sample(self, batch: TensorDictBase) -> TensorDictBase:
-        """Return ``[batch_size]`` sequences; skip the step if there are none yet."""
-        if not len(self.replay_buffer):
-            self.trainer.skip_optim_step()
-        return super().sample(batch)
