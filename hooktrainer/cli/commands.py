@@ -131,8 +131,7 @@ def run(args: Sequence[str] | None = None) -> int:
 
 def load(name: str) -> Command:
     """Import a command."""
-    found: Command = resolve_name(f"{__package__}.{COMMANDS[name]}")
-    return found
+    return resolve_name(f"{__package__}.{COMMANDS[name]}")
 
 
 def _computes_pinned(words: Sequence[str]) -> bool:

@@ -91,8 +91,7 @@ class CausalTransformer(LanguageModel):
         nn.init.normal_(self.head.weight, std=0.02)
 
     def forward(self, tokens: Tensor, lengths: Sequence[int]) -> Tensor:
-        logits: Tensor = self.head(self._read(tokens, lengths)[0])
-        return logits
+        return self.head(self._read(tokens, lengths)[0])
 
     def new_cache(self, rows: int) -> Cache:
         return _KeyValues(self, rows)
@@ -110,8 +109,7 @@ class CausalTransformer(LanguageModel):
             layer[:, at, :, places] = qkv[:, 1:]
         for row, length in zip(rows, lengths, strict=True):
             cache.lengths[row] = length
-        logits: Tensor = self.head(x[(counts.cumsum(0) - 1).to(tokens.device)])
-        return logits
+        return self.head(x[(counts.cumsum(0) - 1).to(tokens.device)])
 
     @torch.no_grad()
     def step(self, cache: Cache, tokens: Tensor) -> Tensor:
@@ -128,8 +126,7 @@ class CausalTransformer(LanguageModel):
         x = self.embedding(tokens) + self.positions(at)
         for block, values in zip(self._blocks(), held.values, strict=True):
             x = block.after(x, attention(block.queries_keys_values(x), values))
-        logits: Tensor = self.head(self.norm(x))
-        return logits
+        return self.head(self.norm(x))
 
     def _read(self, tokens: Tensor, lengths: Sequence[int]) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Features of each token, its position, and each block's queries, keys and values."""
@@ -188,8 +185,7 @@ class Block(nn.Module):
 
     def queries_keys_values(self, x: Tensor) -> Tensor:
         """``[tokens, 3, heads, features]``, of ``x`` ``[tokens, width]``."""
-        qkv: Tensor = self.attention_in(self.attention_norm(x))
-        return qkv.view(len(x), 3, self.heads, -1)
+        return self.attention_in(self.attention_norm(x)).view(len(x), 3, self.heads, -1)
 
     def after(self, x: Tensor, attended: Tensor) -> Tensor:
         """The block's result ``[tokens, width]``, of the result of attention, likewise."""
@@ -208,7 +204,7 @@ class _Linear(nn.Linear):
             return functional.linear(x, self.weight)
         if not torch.is_grad_enabled():
             return _exact_linear(x, self.weight)
-        return cast(Tensor, cast(Any, _ExactLinear).apply(x, self.weight))
+        return cast(Any, _ExactLinear).apply(x, self.weight)
 
 
 def _exact_linear(x: Tensor, weight: Tensor) -> Tensor:

@@ -92,8 +92,7 @@ class TransformersModel(LanguageModel):
         out = self._run(tokens, lengths, use_cache=True)
         cache.put(list(rows), _layers_of(getattr(out, self._cache_name)), lengths)
         last = torch.tensor(lengths, device=tokens.device) - 1
-        logits: Tensor = out.logits[torch.arange(len(lengths), device=tokens.device), last]
-        return logits.float()
+        return out.logits[torch.arange(len(lengths), device=tokens.device), last].float()
 
     def step(self, cache: Cache, tokens: Tensor) -> Tensor:
         assert isinstance(cache, _KeyValues)
@@ -114,8 +113,7 @@ class TransformersModel(LanguageModel):
             **{self._cache_name: past},
         )
         cache.append([(k[:, :, -1], v[:, :, -1]) for k, v in _layers_of(past)])
-        logits: Tensor = out.logits[:, -1]
-        return logits.float()
+        return out.logits[:, -1].float()
 
 
 def _transformers(what: str) -> Any:

@@ -44,8 +44,7 @@ class DistributionalDQNLoss(DQNLoss):
         self, network: Any, entries: Entries, at: KeyOf = this_key
     ) -> tuple[Tensor, Tensor]:
         inputs, known = self._called_with(network, entries, at)
-        distribution: tuple[Tensor, Tensor] = network.distribution(*inputs, **known)
-        return distribution
+        return network.distribution(*inputs, **known)
 
     def _target_returns(self, entries: Entries, returns: Tensor) -> Tensor:
         """Return the targets of next returns, ``[batch, n]``."""

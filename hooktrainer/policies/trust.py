@@ -26,7 +26,7 @@ import runpy
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from ..base.words import printable
 from ..errors import ConfigError
@@ -170,7 +170,7 @@ def find_callable(name: str, module: str, file: str | None) -> Callable[..., Any
             sys.path.remove(place)
     if not callable(found := scope.get(name)):
         raise ConfigError(f"{file or module} has no {name} any more.")
-    return cast(Callable[..., Any], found)
+    return found
 
 
 @functools.cache

@@ -279,8 +279,7 @@ class Engine:
         key = self._keys(group // _STREAMS, sample // _STREAMS)[group % _STREAMS, sample % _STREAMS]
         first = len(completion.tokens)
         places = torch.arange(first, first + self._left(completion)).flip(0)
-        numbers: list[float] = uniforms(key.view(1), places).flatten().tolist()
-        return numbers
+        return uniforms(key.view(1), places).flatten().tolist()
 
     def _stream_keys(self, groups: int, samples: int) -> Tensor:
         first, device = samples * _STREAMS, torch.device("cpu")
