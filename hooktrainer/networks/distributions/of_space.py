@@ -77,11 +77,8 @@ class Joint(ActionDistribution):
             (sum(math.prod(part.shape) for part in parts),),
             sum(part.parameter_features for part in parts),
         )
-        self.parts = nn.ModuleList(parts)
+        self.parts: Any = nn.ModuleList(parts)
         self.mask_size = sum(part.mask_size for part in parts)
-        self._widths = [math.prod(part.shape) for part in parts]
-        self._parameters_of = [part.parameter_features for part in parts]
-        self._masks = [part.mask_size for part in parts]
 
     def sample(
         self, parameters: Tensor, keys: Collection[str], deterministic: bool
@@ -109,20 +106,20 @@ class Joint(ActionDistribution):
         return torch.cat([each.reshape(*batch, -1) for each in actions], -1), _sum(log_probs)
 
     def encoded(self, action: Tensor) -> Tensor:
-        pairs = zip(self._parts(), self._taken_apart(action), strict=True)
+        pairs = zip(self.parts, self._taken_apart(action), strict=True)
         encoded = [part.encoded(taken) for part, taken in pairs]
         return torch.cat([each.reshape(*action.shape[:-1], -1) for each in encoded], -1)
 
     @property
     def encoded_shape(self) -> tuple[int, ...]:
-        return (sum(math.prod(part.encoded_shape) for part in self._parts()),)
+        return (sum(math.prod(part.encoded_shape) for part in self.parts),)
 
     @property
     def target_entropy(self) -> float:
-        return sum(part.target_entropy for part in self._parts())
+        return sum(part.target_entropy for part in self.parts)
 
     def masked(self, parameters: Tensor, mask: Tensor) -> Tensor:
-        masks = mask.split_with_sizes(self._masks, -1)
+        masks = mask.split_with_sizes([part.mask_size for part in self.parts], -1)
         return torch.cat(
             [
                 part.masked(own, allowed) if part.mask_size else own
@@ -131,17 +128,14 @@ class Joint(ActionDistribution):
             -1,
         )
 
-    def _parts(self) -> list[Any]:
-        return list(self.parts)
-
     def _each(self, parameters: Tensor) -> list[tuple[Any, Tensor]]:
-        own = parameters.split_with_sizes(self._parameters_of, -1)
-        return list(zip(self.parts, own, strict=True))
+        sizes = [part.parameter_features for part in self.parts]
+        return list(zip(self.parts, parameters.split_with_sizes(sizes, -1), strict=True))
 
     def _taken_apart(self, action: Tensor) -> list[Tensor]:
         """Return the action of each part, ``[*batch, *shape]``, integers if it is discrete."""
-        taken = []
-        for part, one in zip(self._parts(), action.split_with_sizes(self._widths, -1), strict=True):
+        taken, widths = [], [math.prod(part.shape) for part in self.parts]
+        for part, one in zip(self.parts, action.split_with_sizes(widths, -1), strict=True):
             shaped = one.reshape(*one.shape[:-1], *part.shape)
             whole = part.mask_size and shaped.is_floating_point()
             taken.append(shaped.long() if whole else shaped)
