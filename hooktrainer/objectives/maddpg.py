@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -82,8 +83,9 @@ class CentralCriticLoss(ReplayLoss):
         taken = {name: entries[name, "action"] for name in self.actors}
         with torch.no_grad():
             following = {name: self._next_action(name, entries) for name in self.actors}
-        then = self._joint({name: action for name, (action, _) in following.items()}, entries, True)
-        now, out, errors = self._joint(taken, entries), dict[str, Tensor](), []
+        drawn = {name: action for name, (action, _) in following.items()}
+        then, now = self._joint(drawn, entries, next_key), self._joint(taken, entries)
+        out, errors = dict[str, Tensor](), []
         for name in self.actors:
             weights = self._weights(name, entries)
             with torch.no_grad():
@@ -102,15 +104,15 @@ class CentralCriticLoss(ReplayLoss):
             errors.append((values.detach() - target).abs().amax(0) * weights)
         return {**out, "td_error": torch.cat(errors, -1).amax(-1)}
 
+    @abstractmethod
     def _actor_losses(
         self, name: str, entries: Entries, taken: Mapping[str, Tensor], weights: Tensor
     ) -> dict[str, Tensor]:
         """Return losses and diagnostics of a group's actor."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _next_action(self, name: str, entries: Entries) -> tuple[Tensor, Tensor | float]:
         """Return the next actions of a group, and what is subtracted from their value."""
-        raise NotImplementedError
 
     def _named(self, key: str, group: str) -> str:
         return key if len(self.actors) == 1 else f"{key}_{group}"
@@ -122,10 +124,9 @@ class CentralCriticLoss(ReplayLoss):
         return torch.ones_like(like) if mask is None else mask.to(like.dtype)
 
     def _joint(
-        self, actions: Mapping[str, Tensor], entries: Entries, following: bool = False
+        self, actions: Mapping[str, Tensor], entries: Entries, at: KeyOf = this_key
     ) -> dict[str, Tensor]:
         """Return the actions by group, ``[batch, agents, features]``; 0 of who does not act."""
-        at = next_key if following else this_key
         return {
             name: action.flatten(2) * self._weights(name, entries, at).unsqueeze(-1)
             for name, action in actions.items()
