@@ -174,16 +174,13 @@ class WatchEvaluations(TrainerHookBase):
         ask: Sends a report and returns the answer.
     """
 
+    at = "post_steps_log"
+    priority = LATE  # after `Evaluate`
     is_saved = False
 
     def __init__(self, ask: Callable[[Any], Any]) -> None:
         self._ask = ask
         self._noted = -1
-
-    def register(self, trainer: Loop, name: str = "watch_evaluations") -> None:
-        """Register after `Evaluate`."""
-        trainer.register_module(name, self)
-        trainer.register_op("post_steps_log", self, priority=LATE)
 
     def __call__(self, batch: TensorDictBase) -> None:
         """Report a new evaluation."""
