@@ -119,12 +119,9 @@ def words_of(found: Confirmation | None, seeds: int) -> str:
 
 # -- Finals.
 
-MORE: Final = 1
-"""Further seeds of a finalist, per seed of its trial."""
-
 
 def play_finals(sweep: Sweep) -> None:
-    """Train the finalists from further tuning seeds, and record their values over all seeds.
+    """Train the finalists from as many further tuning seeds, and record the values over all seeds.
 
     A finalist with a failed seed or without a finite score has no value.
     """
@@ -132,7 +129,7 @@ def play_finals(sweep: Sweep) -> None:
     if len(finalists) < 2:
         return
     count = sweep.options.seeds
-    seeds = range(sweep.seeds.stop, sweep.seeds.stop + MORE * count)
+    seeds = range(sweep.seeds.stop, sweep.seeds.stop + count)
     places = [sweep.ledger.place_of(one.number) for one in finalists]
     failures = train_from(seeds, list(zip(map(sweep.algorithm_of, finalists), places, strict=True)))
     score, frames = SCORES[sweep.options.objective], sweep.algorithm.total_frames
@@ -140,11 +137,11 @@ def play_finals(sweep: Sweep) -> None:
         one.final = None
         runs = [read_curves(RunDir(place / f"seed{seed}"), [METRIC]) for seed in seeds]
         curves = [run[METRIC] for run in runs if METRIC in run and len(run[METRIC].frames)]
-        if place not in failures and len(curves) == len(seeds):
+        if place not in failures and len(curves) == count:
             cost = sweep.options.cpu_second * one.cpu_seconds / count
             total = count * (float(one.value or 0.0) + cost)
             total += sum(score(curve, frames) for curve in curves)
-            one.final = total / (count + len(curves)) - cost
+            one.final = total / (2 * count) - cost
         sweep.ledger.save(one)
 
 
