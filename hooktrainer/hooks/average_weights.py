@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -54,7 +55,7 @@ class AverageWeights(TrainerHookBase):
                 "AverageWeights copies the module, and one that fully_shard divided among "
                 "processes cannot be copied: leave one of the two out."
             )
-        average = None if decay is None else _Ema(check_fraction("decay", decay))
+        average = None if decay is None else partial(_ema, check_fraction("decay", decay))
         self.module = module
         self.averaged = AveragedModel(module, multi_avg_fn=average)
         self.every = every
@@ -82,14 +83,9 @@ class AverageWeights(TrainerHookBase):
             _copy(kept, live)
 
 
-class _Ema:
-    """Torch's exponential moving average, as an object that can be pickled."""
-
-    def __init__(self, decay: float) -> None:
-        self.decay = decay
-
-    def __call__(self, *args: Any) -> None:
-        get_ema_multi_avg_fn(self.decay)(*args)  # type: ignore[no-untyped-call]
+def _ema(decay: float, *args: Any) -> None:
+    """Torch's exponential moving average, as a function that can be pickled."""
+    get_ema_multi_avg_fn(decay)(*args)  # type: ignore[no-untyped-call]
 
 
 @torch.no_grad()
