@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
+import itertools
 import logging
 import math
 import os
@@ -61,7 +62,7 @@ class _Enough(Exception):  # noqa: N818
 
 
 def record(
-    policy: LoadedPolicy, observations: int = RECORDED, env: Any = None, seed: int = SEED
+    policy: LoadedPolicy, observations: int = RECORDED, env: Any = None
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Play a policy; return its inputs and its actions, ``[observations, ...]`` each.
 
@@ -86,9 +87,8 @@ def record(
 
     policy.program = cast(Any, recorded)
     try:
-        while True:
+        for seed in itertools.count(SEED):
             play_episodes(policy, seed, 1, env=env)
-            seed += 1
     except _Enough:
         policy.reset()
     finally:
