@@ -142,9 +142,13 @@ class TokenLoss(Loss):
         keys = self.tensor_keys
         return [keys.tokens, keys.length, keys.sampled]
 
-    def _targets(self, entries: Entries, *kept: Tensor) -> Targets:
-        keys = self.tensor_keys
-        return Targets(entries[keys.tokens], entries[keys.length], entries[keys.sampled], *kept)
+    def _targets(self, entries: Entries) -> Targets:
+        keys, kept = self.tensor_keys, self._kept(entries)
+        return Targets(entries[keys.tokens], entries[keys.length], entries[keys.sampled], kept)
+
+    def _kept(self, entries: Entries) -> Tensor | None:
+        """Return the sequences to train on, bool ``[N]``; ``None`` for all."""
+        return None
 
     def _mean(self, values: Tensor, targets: Targets) -> Tensor:
         """Return the average of values ``[M]``."""
@@ -430,9 +434,8 @@ class GRPOLoss(TokenLoss):
             out["ESS"] = ratio.mean().square() / ratio.square().mean()
         return out
 
-    def _targets(self, entries: Entries, *kept: Tensor) -> Targets:
-        stopped = [entries[self.tensor_keys.stopped]] if self.mask_cut_off else []
-        return super()._targets(entries, *stopped)
+    def _kept(self, entries: Entries) -> Tensor | None:
+        return entries[self.tensor_keys.stopped] if self.mask_cut_off else None
 
     def _objective(
         self, log_prob: Tensor, recorded: Tensor, entries: Entries, targets: Targets
