@@ -131,8 +131,3 @@ def spread_text(mean: float, deviation: float | None) -> str:
         return f"{number_text(mean)} ± 0"
     decimals = min(6, max(0, 1 - math.floor(math.log10(deviation))))
     return f"{mean:,.{decimals}f} ± {deviation:,.{decimals}f}"
-
-
-def folded(summary: str, body: str) -> str:
-    """Make a section that is shown on demand."""
-    return f"<details><summary>{escape(summary)}</summary>{body}</details>"

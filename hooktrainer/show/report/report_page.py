@@ -11,7 +11,7 @@ from ...base.words import listed, plural
 from ...statistics import Curve, curve_interval
 from ..chart import MOST_SHADED, figure, key
 from ..curves import Band
-from ..html import Html, document, folded, table
+from ..html import Html, document, table
 from .analysis import SCORE_TEXTS, Section, comparisons_table, estimates_table
 from .study import Study, TaskStudy
 
@@ -121,4 +121,5 @@ def _seeds(section: Section, task: TaskStudy) -> str:
         for seed, score in zip(group.seeds, group.scores[:, 0], strict=True)
     ]
     heads = ["score", "seed", "group", "run"]
-    return folded("Every seed", table(heads, rows, numbers=heads[:2]))
+    made = table(heads, rows, numbers=heads[:2])
+    return f"<details><summary>Every seed</summary>{made}</details>"
