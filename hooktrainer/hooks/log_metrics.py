@@ -216,7 +216,7 @@ class UTDRHook(TrainerHookBase):
     def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
         """Return the metrics; none before the first transition."""
         trainer = self.trainer
-        written, batch_size, updates = trainer.progress.frames // trainer.frame_skip, 1, 0
+        written, batch_size = trainer.progress.frames // trainer.frame_skip, 1
         for module in trainer.registry.modules.values():
             if (buffer := getattr(module, "replay_buffer", None)) is not None:
                 size = getattr(module, "batch_size", None) or getattr(buffer, "batch_size", None)
