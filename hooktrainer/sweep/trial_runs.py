@@ -58,8 +58,6 @@ class TrialRuns:
         self._over: set[int] = set()  # seeds whose runs have ended
         self._results: dict[int, SeedResult] = {}
         self._spent = dict.fromkeys(self.seeds, 0.0)  # CPU seconds of their processes
-        interval, total = algorithm.eval_interval, algorithm.total_frames
-        self._steps = (*range(interval, total, interval), total)
 
     @property
     def failure(self) -> Exception | None:
@@ -117,7 +115,7 @@ class TrialRuns:
                 self.trial.reports.setdefault(step, self._mean_up_to(frames))
         if self.trial.reports and len(self._over) == len(self.seeds):
             # The kept value is what other trials are compared with.
-            for step in self._steps:
+            for step in (*range(interval, total, interval), total):
                 if step > self.latest:
                     self.trial.reports[step] = self._mean_up_to(step)
 
