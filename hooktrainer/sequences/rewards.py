@@ -119,20 +119,20 @@ class Rewards(TrainerHookBase):
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the weighted sum, and each function's rewards, NaN where one does not apply."""
         arguments = self._arguments(batch)
+        if not self.processes:
+            arguments["trainer"] = trainer
         found = {}
         for name, function in self._functions.items():
-            taken = {key: arguments[key] for key in self._taken[name] if key != "trainer"}
+            taken = {key: arguments[key] for key in self._taken[name]}
             if self.processes:
                 values = self._in_processes(name, taken, len(batch))
             else:
-                if "trainer" in self._taken[name]:
-                    taken["trainer"] = trainer
                 values = _called(name, function, taken)
             found[name] = _checked(name, values, len(batch))
         weighted = [self._weights[name] * r.nan_to_num() for name, r in found.items()]
         return torch.stack(weighted).sum(0), found
 
-    def _arguments(self, batch: TensorDictBase) -> dict[str, list[Any]]:
+    def _arguments(self, batch: TensorDictBase) -> dict[str, Any]:
         """The arguments of the functions, each a list with an item for every completion."""
         indices = batch["prompt"].tolist()
         rows = {index: self.data[index] for index in set(indices)}
