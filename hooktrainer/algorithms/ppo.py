@@ -24,6 +24,17 @@ _ATARI = {
     "save_interval": 100_000,
 }
 
+_MUJOCO = {
+    "lr": 3e-4,
+    "clip_actions": False,
+    "normalize_observations": True,
+    "scale_rewards": True,
+    "eval_interval": 50_000,
+    "eval_episodes": 20,
+    "log_interval": 20_000,
+    "save_interval": 50_000,
+}
+
 
 @algorithm
 class PPO(OnPolicy):
@@ -194,29 +205,15 @@ class PPO(OnPolicy):
             "num_envs": 4,
             "steps_per_batch": 512,
             "mini_batch_size": 64,
-            "lr": 3e-4,
             "log_std": -0.5,
-            "clip_actions": False,
-            "normalize_observations": True,
-            "scale_rewards": True,
-            "eval_interval": 50_000,
-            "eval_episodes": 20,
-            "log_interval": 20_000,
-            "save_interval": 50_000,
+            **_MUJOCO,
         },
         # At an initial log_std of 0 many runs learn to slide on the back.
         "HalfCheetah-v5": {
             "total_frames": 1_000_000,
             "num_envs": 8,
             "steps_per_batch": 256,
-            "lr": 3e-4,
             "log_std": -1.0,
-            "clip_actions": False,
-            "normalize_observations": True,
-            "scale_rewards": True,
-            "eval_interval": 50_000,
-            "eval_episodes": 20,
-            "log_interval": 20_000,
-            "save_interval": 50_000,
+            **_MUJOCO,
         },
     }
