@@ -24,6 +24,19 @@ _ATARI = {
     "save_interval": 100_000,
 }
 
+_LUNAR_LANDER = {
+    "steps_per_batch": 256,
+    "mini_batch_size": 64,
+    "lr": 3e-4,
+    "gamma": 0.999,
+    "lmbda": 0.98,
+    "scale_rewards": True,  # without, the critic's gradients leave the policy little
+    "eval_interval": 50_000,
+    "eval_episodes": 20,
+    "log_interval": 20_000,
+    "save_interval": 50_000,
+}
+
 _MUJOCO = {
     "lr": 3e-4,
     "clip_actions": False,
@@ -95,32 +108,14 @@ class PPO(OnPolicy):
         },
         "LunarLander-v3": {
             "total_frames": 1_000_000,
-            "steps_per_batch": 256,
             "num_epochs": 4,
-            "mini_batch_size": 64,
-            "lr": 3e-4,
-            "gamma": 0.999,
-            "lmbda": 0.98,
             "entropy_coeff": 0.01,
-            "scale_rewards": True,  # without, the critic's gradients leave the policy little
-            "eval_interval": 50_000,
-            "eval_episodes": 20,
-            "log_interval": 20_000,
-            "save_interval": 50_000,
+            **_LUNAR_LANDER,
         },
         "LunarLanderContinuous-v3": {
             "total_frames": 500_000,
-            "steps_per_batch": 256,
-            "mini_batch_size": 64,
-            "lr": 3e-4,
-            "gamma": 0.999,
-            "lmbda": 0.98,
             "entropy_coeff": 0.0,
-            "scale_rewards": True,
-            "eval_interval": 50_000,
-            "eval_episodes": 20,
-            "log_interval": 20_000,
-            "save_interval": 50_000,
+            **_LUNAR_LANDER,
         },
         # Many steps on each batch: a memory learns what to keep from its errors, long before it is
         # worth to look back for it. Of the other MiniGrid settings seeds stayed at a guess.
