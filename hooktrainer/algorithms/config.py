@@ -14,7 +14,7 @@ from tyro.conf import Suppress
 from ..collect.families import UsualWrappers, usual_wrappers
 from ..collect.worlds.world_ids import original_id
 from ..loop.hook import TrainerHookBase
-from ..run.config import Count, FreeAmongSeeds, Number, RunConfig, hints_of
+from ..run.config import Count, FreeAmongSeeds, Needs, Number, RunConfig, hints_of
 from ..run.seeds import OWN, as_seeds, words_of_seeds
 from .check_spaces import Actions, Observations, name_of
 
@@ -72,7 +72,7 @@ class AlgorithmConfig(RunConfig):
     """frames between two evaluations"""
     eval_episodes: Number = 10
     """episodes per evaluation, played by the deterministic policy; 0 for no evaluation"""
-    stop_at: float | None = None
+    stop_at: Annotated[float | None, Needs("eval_episodes")] = None
     """mean evaluation return at which the run stops, the task solved"""
     tuned: bool = True
     """whether the settings known to be good for what it is trained on are the defaults"""

@@ -14,6 +14,7 @@ from ..objectives.multi_step import STEPS, multi_step_return
 from .replay_buffer import ContinuedReplay
 
 _WAITS, _ENDS = "_waits", "_ends"  # of each step: not stored yet, and last of its window
+_COUNT = ("next", "step_count")
 
 
 class MultiStepReplay(ContinuedReplay):
@@ -23,7 +24,9 @@ class MultiStepReplay(ContinuedReplay):
     next observation, is that of the last of these steps, as with TorchRL's ``MultiStep``. At the
     end of an episode there are fewer; ``"steps_to_next_obs"``, ``[*batch, 1]``, has their number,
     which the losses of `hooktrainer.objectives` read. Windows continue across batches: a transition
-    is stored once its last step was collected. Optimizer steps are skipped until there is one.
+    is stored once its last step was collected. They do not continue where the episode does not, by
+    ``("next", "step_count")``, as after a reset by `Curriculum`. Optimizer steps are skipped until
+    there is a transition.
 
     Args:
         replay_buffer: As for `ReplayBufferTrainer`. If it has ``keys``, they have
@@ -64,7 +67,11 @@ class MultiStepReplay(ContinuedReplay):
         """
         steps = self._steps_of(batch)
         if self._open is not None and len(self._open) == len(steps):
-            steps = torch.cat([self._open.to(device_of(steps)), steps], 1)
+            before = self._open.to(device_of(steps))
+            if (counts := before.get(_COUNT, None)) is not None:
+                follows = steps[_COUNT].flatten(1)[:, :1] == counts.flatten(1)[:, -1:] + 1
+                before[_ENDS][:, -1:] |= ~follows  # an episode left early has no end
+            steps = torch.cat([before, steps], 1)
         reward, ends, waits = steps["next", "reward"], steps[_ENDS], steps[_WAITS]
         total, number = multi_step_return(reward.flatten(1), ends, self.n_steps, self.gamma)
         last = torch.arange(steps.shape[1], device=ends.device) + number - 1
@@ -86,6 +93,8 @@ class MultiStepReplay(ContinuedReplay):
         keys = getattr(self.replay_buffer, "keys", None)
         read = batch.keys(True, True) if keys is None else [key for key in keys if key != STEPS]
         steps = batch.select(*read, ("next", "reward"))
+        if (count := batch.get(_COUNT, None)) is not None:
+            steps[_COUNT] = count
         if (device := getattr(self.replay_buffer, "device", None)) is not None:
             steps = steps.to(device)
         done, mask = batch["next", "done"].flatten(1), mask_of(batch)

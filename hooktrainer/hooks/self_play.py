@@ -43,16 +43,18 @@ class SelfPlay(TrainerHookBase):
     Attributes:
         elo: Rating of the learner.
         ratings: Those of the pool, by place.
+        evaluated_at: Frames at the last evaluation; -1 before the first.
     """
 
     default_name = "self_play"
-    saved_attributes = ("elo", "ratings")
+    saved_attributes = ("elo", "ratings", "evaluated_at")
 
     def __init__(
         self, policy: SelfPlayPolicy, every: Every, versus: Evaluate | None = None
     ) -> None:
         self.policy, self.adds, self.versus = policy, every, versus
         self.elo, self.ratings = _START, list[float]()
+        self.evaluated_at = -1
 
     def register(self, trainer: Loop, name: str = "") -> None:
         """Register after value estimators, since it restricts what is learned."""
@@ -103,6 +105,7 @@ class SelfPlay(TrainerHookBase):
     def evaluate(self, batch: TensorDictBase | None = None) -> dict[str, Any]:
         """Play against random opponents; return the metrics."""
         assert self.versus is not None
+        self.evaluated_at = self.trainer.progress.frames
         return self.versus.evaluate()
 
     def on_train_start(self, trainer: Loop) -> None:
@@ -111,8 +114,8 @@ class SelfPlay(TrainerHookBase):
             self.add()
 
     def on_train_end(self, trainer: Loop) -> None:
-        """Evaluate the final policy."""
-        if self.versus is not None:
+        """Evaluate the final policy, unless the last evaluation already has."""
+        if self.versus is not None and self.evaluated_at != trainer.progress.frames:
             trainer.log(self.evaluate())
 
     def close(self) -> None:

@@ -90,6 +90,7 @@ def project(probability: Tensor, returns: Tensor, atoms: Tensor) -> Tensor:
     Returns:
         The probabilities of the atoms, ``[batch, m]``.
     """
+    probability = probability.to(atoms.dtype)  # autocast may have halved it
     place = (returns.clamp(atoms[0], atoms[-1]) - atoms[0]) / (atoms[1] - atoms[0])
     below = place.floor().clamp_max(len(atoms) - 2)
     above = probability * (place - below).clamp(0.0, 1.0)  # rounding may put it beyond the last

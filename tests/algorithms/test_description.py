@@ -137,6 +137,7 @@ def test_a_recipe_computes_what_its_algorithm_does(
         ("dqn", {"quantiles": "qr", "v_min": -3.0}, "quantiles='c51'"),
         ("dqn", {"beta": 1.0}, "prioritized"),
         ("ppo", {"memory_size": 8}, "memory"),
+        ("ppo", {"eval_episodes": 0, "stop_at": 400.0}, "eval_episodes"),
         ("sac", {"num_atoms": 51}, "critics='categorical' or critics='xqc'"),
         (
             "sac",

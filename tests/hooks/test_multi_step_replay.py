@@ -97,6 +97,18 @@ def test_a_truncated_episode_is_not_terminal_and_environments_are_apart():
     assert len(stored(hook)) == 3
 
 
+def test_a_window_ends_where_an_episode_is_left_without_an_end():
+    hook = make_hook()
+    for first, counts in [(0, [1, 2, 3, 4]), (10, [1, 2, 3, 4])]:  # as after a reset
+        batch = make_batch(first, 4)
+        batch["next", "step_count"] = torch.tensor(counts).view(1, 4, 1)
+        hook.extend(batch)
+    assert [(row[0], row[2], row[4]) for row in stored(hook)] == [
+        *[(0.0, 3.0, 3), (1.0, 4.0, 3), (2.0, 4.0, 2), (3.0, 4.0, 1)],
+        *[(10.0, 13.0, 3), (11.0, 14.0, 3)],
+    ]
+
+
 def test_equals_torchrls():
     torch.manual_seed(0)
     batch = make_batch(0, 40, [3, 4, 9, 30], [17, 25], envs=3)

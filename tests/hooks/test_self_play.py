@@ -133,6 +133,24 @@ def test_only_the_learners_seats_are_trained():
     assert trainer.metrics.reported["selfplay/pool"] == 1  # every 20 000 frames
 
 
+def test_the_final_policy_is_evaluated_once(logger):
+    IPPO(
+        env=Match,
+        total_frames=80,
+        num_envs=2,
+        steps_per_batch=10,
+        mini_batch_size=20,
+        eval_interval=40,
+        eval_episodes=1,
+        num_cells=(4,),
+        self_play=2,
+        loggers=[logger],
+        progress_bar=False,
+    ).train()
+    logged = [step for step, row in logger.rows if "random/return" in row]
+    assert logged == [40, 80]
+
+
 def test_players_who_differ_are_refused():
     with pytest.raises(ConfigError, match=r"self_play=3 needs one group .* left \(1\), right"):
         IPPO(env=partial(Match, roles=True), total_frames=10, self_play=3).trainer()

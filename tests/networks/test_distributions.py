@@ -80,6 +80,8 @@ def test_the_edges_of_bounded_distributions():
     parameters = torch.tensor([[2.0, 1.0]]).expm1().log()
     for mode in (beta.mode(parameters), beta.sample(parameters, ["action"], True)["action"]):
         torch.testing.assert_close(mode, torch.tensor([[1 / 3]]))
+    halved = beta.mode(parameters.bfloat16())
+    torch.testing.assert_close(halved, torch.tensor([[1 / 3]]), atol=1e-2, rtol=1e-2)
     assert beta.log_prob_and_entropy(parameters, torch.ones(1, 1))[0].isfinite().all()
 
 

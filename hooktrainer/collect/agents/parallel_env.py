@@ -337,5 +337,6 @@ def reward_of(rewards: Mapping[str, Any], agent: str, where: str) -> float:
 def _state_shape_of(env: Any) -> tuple[int, ...] | None:
     try:
         return np.asarray(env.state()).shape
-    except (NotImplementedError, AttributeError):
+    # TypeError: games such as rps_v2 have an attribute of this name that is no method.
+    except (NotImplementedError, AttributeError, TypeError):
         return None

@@ -201,7 +201,8 @@ class Beta(ActionDistribution):
         return torch.distributions.Independent(moved, 1, validate_args=False)
 
     def _within(self, unit: Tensor) -> Tensor:
-        return torch.lerp(self.box.low, self.box.high, self.box.shaped(unit))
+        low, high = self.box.low, self.box.high
+        return torch.lerp(low, high, self.box.shaped(unit).to(low.dtype))  # of half precision
 
     def _log_prob(self, alpha: Tensor, beta: Tensor, unit: Tensor) -> Tensor:
         # At the very edge of the box, where rounding may put a sample, the density is 0.

@@ -89,6 +89,10 @@ def test_it_keeps_the_contract():
     check_collector(make, batches=2)
 
 
+def test_an_attribute_called_state_that_is_no_method_is_left_alone():
+    assert collected("pettingzoo/classic/rps_v2", steps=4).get("state", None) is None
+
+
 def test_in_tic_tac_toe_the_loser_pays_at_the_end():
     batch = collected("pettingzoo/classic/tictactoe_v3", steps=40)
     done = batch["next", "done"].squeeze(-1)
