@@ -12,7 +12,6 @@ import torch
 from tensordict import NestedKey
 from torch import nn
 
-from ..base.checks import check_choice
 from ..base.space_parts import CRITIC
 from ..errors import ConfigError
 from ..hooks import KLAdaptiveLR, MiniBatches, RewardScaler, Schedule, ValueEstimatorHook
@@ -208,7 +207,6 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
         if scales_rewards(self):
             hooks["reward_scaler"] = RewardScaler(self.gamma)
         given: dict[str, Any] = {"gamma": self.gamma, "lmbda": self.lmbda, "value_network": critic}
-        check_choice("value_estimator", self.value_estimator, ("gae", "vtrace"))
         vtrace = self.value_estimator == "vtrace"
         estimator = VTrace(**given, actor_network=actor) if vtrace else GAE(**given)
         hooks["value_estimator"] = ValueEstimatorHook(estimator)

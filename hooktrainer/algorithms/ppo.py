@@ -85,7 +85,7 @@ class PPO(OnPolicy):
     dual_clip: float | None = None
     """bound of the ratio for negative advantages, often 3 (Ye et al., 2020); None for none"""
     desired_kl: float | None = None
-    """KL divergence that the learning rate aims at, in place of anneal_lr; 0.01 is usual"""
+    """KL divergence that the learning rate aims at, often 0.01; anneal_lr has no effect with it"""
 
     tuned_for: ClassVar[Settings] = {
         "CartPole-v1": {

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,8 +70,22 @@ def rewind(
         other = scripts.value_of(args, "--stop-when")
         either = f"({other}) | " if other else ""
         words += ["--stop-when", f"{either}optim_steps > {to}"]
+    words, copy = _words(run, target, copy, words), _absolute(copy)
+    scripts.command_again(run, words, trust=trust, other=True)  # refused before anything is copied
     _copy(run, target, copy)
-    return scripts.run_again(run, _words(run, target, copy, words), trust=trust, other=True)
+    replay = scripts.run_again(run, words, trust=trust, other=True)
+    return partial(_replay, replay, copy)
+
+
+def _replay(replay: Callable[[], None], copy: Path) -> None:
+    """Replay, and remove the copy if an option was wrong, so that nothing was trained."""
+    before = RunDir(copy).read(strict=False)
+    try:
+        replay()
+    except SystemExit as end:
+        if end.code == 2 and RunDir(copy).read(strict=False) == before:
+            shutil.rmtree(copy, ignore_errors=True)
+        raise
 
 
 def branch(

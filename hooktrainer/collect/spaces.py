@@ -64,10 +64,17 @@ class ObservationLayout:
         found = []
         for path, start in self._places:
             value = observation
-            for key in path:
-                if value is None:
-                    break
-                value = value[key]
+            try:
+                for key in path:
+                    if value is None:
+                        break
+                    value = value[key]
+            except (LookupError, TypeError):
+                where = "".join(f"[{key!r}]" for key in path)
+                raise ConfigError(
+                    f"the environment returned an observation without {where}, which is in its "
+                    "space: let reset() and step() return every entry."
+                ) from None
             if value.__class__ is not np.ndarray:
                 refuse_missing(value, "observation", path)
             found.append(value if start is None else value - start)

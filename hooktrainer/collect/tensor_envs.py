@@ -91,7 +91,14 @@ class TensorEnvs(BatchedEnv):
         return self._buffers
 
     def reset(self) -> None:
-        self._put(self.world.reset(), -1)
+        observation = self.world.reset()
+        for key, value in self.values(observation).items():
+            if value.shape != (wanted := self._buffers.inputs[key][-1].shape):  # copies broadcast
+                raise ConfigError(
+                    f"the observation {key!r} of {self.name} has the shape {list(value.shape)}, "
+                    f"not {list(wanted)}, which follows from its space. Let both agree."
+                )
+        self._put(observation, -1)
 
     def step(self, actions: Any, t: int) -> torch.Tensor:
         outcome = self.world.step(self.to_world(actions))

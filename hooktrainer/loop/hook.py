@@ -161,6 +161,8 @@ class TrainerHookBase:
 
 def register_all(hooks: Iterable[Any], trainer: Any) -> None:
     """Register hooks in this order."""
+    if not isinstance(hooks, Iterable):
+        raise ConfigError(f"hooks={hooks!r:.80}: pass a list, hooks=[...].")
     for hook in hooks:
         if isinstance(hook, type) or not callable(getattr(hook, "register", None)):
             raise ConfigError(

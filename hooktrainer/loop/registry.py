@@ -14,7 +14,7 @@ from typing import Any
 from tensordict import TensorDict, is_tensor_collection
 from torch import nn
 
-from ..base.words import did_you_mean, snake_case
+from ..base.words import did_you_mean, printable, snake_case
 from ..errors import (
     ConfigError,
     DuplicateNameError,
@@ -67,7 +67,8 @@ class Registry:
         point, kwargs = point_named(dest, self._bridge.stages.values()), kwargs or {}
         if not callable(op):
             raise HookSignatureError(
-                f"cannot register {op!r:.80} at {point!r}: it is not callable."
+                f"cannot register {op!r:.80} at {str(point)!r}: it is not callable. Write "
+                "__call__, or register one of its methods."
             )
         if every is not None and not isinstance(every, Every):
             raise ConfigError(f"every={every!r}: pass a cadence such as Every(frames=10_000).")
@@ -339,9 +340,9 @@ class Dispatcher:
                 ):
                     args = (out, *args[1:])
                 else:
-                    bare = name.removeprefix(HOOK_PREFIX)
+                    bare, found = name.removeprefix(HOOK_PREFIX), printable(repr(out)[:80])
                     raise HookReturnError(
-                        f"hook {bare!r} at hook point {point!s} returned {out!r:.80} of type "
+                        f"hook {bare!r} at hook point {point!s} returned {found} of type "
                         f"{type(out).__name__}; this {kind} point takes {point.returns}."
                     )
         except Exception as error:

@@ -375,8 +375,9 @@ def _given_encoder(leaf: Leaf, given: Encoder) -> Any:
     if not isinstance(given, str):
         return OwnNetwork(given, space, [leaf], f"the encoder of {key!r}")
     if given not in CONVOLUTIONS or not has_convolutions(space):
+        hint = "" if given in CONVOLUTIONS else did_you_mean(given, CONVOLUTIONS)
         raise ConfigError(
-            f"encoders={{{key!r}: {given!r}}}:{did_you_mean(given, CONVOLUTIONS)} The names are "
+            f"encoders={{{key!r}: {given!r}}}:{hint} The names are "
             f"{', '.join(CONVOLUTIONS)}, which are for images and grids; {key!r} is {space}."
         )
     return _encoder_of(leaf, given, False)

@@ -35,6 +35,7 @@ import tyro
 from tyro.conf import UseAppendAction
 
 from ..base.checks import (
+    check_choice,
     check_count,
     check_fraction,
     check_positive,
@@ -182,10 +183,13 @@ def _check_needs(subject: str, described: Any, name: str, mark: Needs) -> None:
 
 
 def check_ranges(subject: str, described: Any) -> None:
-    """Raise ConfigError for a dataclass's value out of its field's range, and for NaN."""
+    """Raise ConfigError for a dataclass's value out of its field's range or words, and for NaN."""
     for name, metadata in _metadata(type(described)).items():
         given = getattr(described, name)
-        kinds = _with_members(hints_of(type(described))[name])
+        kinds = list(_with_members(hints_of(type(described))[name]))
+        choices = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
+        if choices and isinstance(given, (str, bool)):
+            check_choice(f"{subject}: {name}", given, choices)
         if given is None and not any(kind in (Any, type(None)) for kind in kinds):
             raise ConfigError(f"{subject}: {name}=None: pass a value, or leave it out.")
         for value in given if isinstance(given, tuple) else (given,):
@@ -312,10 +316,10 @@ class RunConfig:
     """compute the same bits on every x86-64 processor with AVX2: its kernels, in one thread"""
 
     def __post_init__(self) -> None:
-        """Accept a name in place of several, a path as text, and lists in place of tuples."""
+        """Accept one word or number in place of several, a path as text, and lists as tuples."""
         for one in fields(self):
             value = without_omegaconf(getattr(self, one.name))
-            if one.name in ("logger", "allow_change", "hook") and isinstance(value, str):
+            if isinstance(value, (str, int)) and isinstance(one.default, tuple):
                 value = (value,)
             elif isinstance(value, list):
                 value = tuple(value)

@@ -97,6 +97,18 @@ def test_a_step_after_the_end_and_a_copy_inside_the_run_are_refused(run, call, t
     assert (done.code, "is inside the run" in done.err) == (2, True)
 
 
+def test_a_replay_that_is_refused_leaves_no_copy(run, call, tmp_path):
+    done = hooktrainer("rewind", f"{run}@512", "--into", tmp_path / "copy", "--", "--lrr", 1)
+    assert (done.returncode, "--lrr" in done.stderr) == (2, True)
+    foreign = tmp_path / "foreign"
+    shutil.copytree(run, foreign)
+    state = json.loads((foreign / "run.json").read_text())
+    (foreign / "run.json").write_text(json.dumps({**state, "cwd": "/"}))
+    done = call("rewind", f"{foreign}@512", "--into", tmp_path / "copy")
+    assert (done.code, "add --trust" in done.err) == (2, True)
+    assert not (tmp_path / "copy").exists()
+
+
 def test_a_replay_to_a_step_takes_another_condition_as_well(run, tmp_path):
     words = ["rewind", run, "--to", 43, "--into"]
     hooktrainer(*words, tmp_path / "to", "--", "--stop-when", "frames > 900")

@@ -59,6 +59,19 @@ def test_none_is_refused_where_it_is_returned(base, change, what):
     assert "at step 3 of the batch, in episode 0, begun by reset(seed=" in caught.value.__notes__[0]
 
 
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        (lambda values: values[0].pop("level"), r"\['level'\]"),
+        (lambda values: values[0]["inner"].pop("image"), r"\['inner'\]\['image'\]"),
+        (put(0, 3.0), r"\['"),
+    ],
+)
+def test_an_observation_that_lacks_an_entry_is_refused(change, key):
+    with pytest.raises(ConfigError, match=f"an observation without {key}.* return every entry"):
+        collect(lacking(Nested, change))
+
+
 class ObservationAlone(Counter):
     def reset(self, *, seed=None, options=None):
         return super().reset(seed=seed)[0]

@@ -15,6 +15,7 @@ from hooktrainer.errors import (
     HookSignatureError,
     UnknownHookPointError,
 )
+from hooktrainer.loop.hook import register_all
 from hooktrainer.testing import CallRecorder, tiny_trainer
 
 
@@ -115,13 +116,18 @@ def test_coroutines_and_generators_are_refused(op):
 
 
 def test_other_ops_cadences_and_names_are_refused():
-    with pytest.raises(HookSignatureError, match="not callable"):
+    with pytest.raises(HookSignatureError, match=r"not callable. Write __call__"):
         tiny_trainer().register_op("post_steps", 3)
     with pytest.raises(ConfigError, match="every=10"):
         tiny_trainer().register_op("post_steps", lambda: None, every=10)
     for name in ("", None, 3):
         with pytest.raises(ConfigError, match="name"):
             tiny_trainer().register_module(name, Counter())
+
+
+def test_a_hook_in_place_of_a_list_is_refused():
+    with pytest.raises(ConfigError, match=r"pass a list, hooks=\[...\]"):
+        register_all(Counter(), tiny_trainer())
 
 
 def test_a_duplicate_name_is_refused_with_a_free_one():
@@ -195,7 +201,7 @@ def test_registered_parameters_of_a_tensordict_are_saved_and_loaded_in_place():
 
 
 @pytest.mark.parametrize("point", ["batch_process", "process_optim_batch", "post_loss"])
-@pytest.mark.parametrize("value", [{"x": 1}, 3, "td", (), False], ids=repr)
+@pytest.mark.parametrize("value", [{"x": 1}, 3, "td", (), False, torch.ones(2, 2)], ids=repr)
 def test_a_transform_that_returns_no_tensordict_is_refused(point, value):
     trainer = tiny_trainer()
 
@@ -210,6 +216,7 @@ def test_a_transform_that_returns_no_tensordict_is_refused(point, value):
     assert f"hook point {point} returned" in message
     assert type(value).__name__ in message
     assert "TensorDict" in message
+    assert "\n" not in message  # as a tensor is printed
 
 
 @pytest.mark.parametrize("every", [None, Every(batches=2)])

@@ -215,7 +215,7 @@ def test_several_arrays_are_joined_for_a_network_that_takes_one():
         (nn.Linear(5, 2), r"does not map observations {'observation': \[2, 4\]} to features"),
         (nn.Unflatten(1, (2, 2)), r"to features \[2, n\]"),
         ({"imag": nn.Identity()}, "imag.*observation"),
-        ({"observation": "impala"}, "names are nature, impala, small, flat, which are for images"),
+        ({"observation": "impala"}, "{.observation.: .impala.}: The names .* are for images"),
         (3, "network made 3, which is no torch.nn.Module: give a module"),
         (nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8)), "BatchNorm1d.* at '1'.*GroupNorm"),
         (lambda space: nn.Dropout(0.25), "Dropout.*0.25.* leave out dropout"),

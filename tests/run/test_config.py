@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -50,6 +50,7 @@ class Args(RunConfig):
     names: tuple[str, ...] = ()
     rate: float = 1e-4
     bias: float | None = None
+    mode: Literal["fast", "slow"] | None = None
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,8 @@ class Args(RunConfig):
         ({"profile": -1}, "toy: profile=-1: pass an integer of 0 or more"),
         ({"collectors": 0}, "toy: collectors=0: pass a positive integer"),
         ({"stages": 0, "workers": 1}, "toy: stages=0: pass a positive integer"),
+        ({"mode": "fat"}, "toy: mode='fat': pass 'fast' or 'slow'"),
+        ({"mode": True}, "toy: mode=True: pass 'fast' or 'slow'"),
     ],
 )
 def test_a_value_out_of_its_range_leaves_no_run_behind(
@@ -72,7 +75,12 @@ def test_a_value_out_of_its_range_leaves_no_run_behind(
     with pytest.raises(ConfigError, match=message):
         Run(args, "toy")
     assert not (tmp_path / "run").exists()
-    check_ranges("toy", Args(total_frames=8, share=None))
+    check_ranges("toy", Args(total_frames=8, share=None, mode="slow"))
+
+
+def test_one_in_place_of_several() -> None:
+    run = PPO(env="CartPole-v1", total_frames=8, num_cells=64, info_keys="success", logger="csv")
+    assert (run.num_cells, run.info_keys, run.logger) == ((64,), ("success",), ("csv",))
 
 
 def test_a_mark_in_a_recipes_own_options_counts_at_a_resume() -> None:

@@ -12,7 +12,10 @@ import torch
 from hooktrainer.collect.families import usual_wrappers
 from hooktrainer.collect.make_envs import find_spec
 from hooktrainer.collect.worlds import make_tensor_world
+from hooktrainer.collect.worlds.minigrid.grid_world import FORWARD, GOAL, GridWorld, Start
+from hooktrainer.collect.worlds.minigrid.layouts import numbered, placed, room
 from hooktrainer.collect.worlds.world_ids import WORLDS
+from hooktrainer.errors import ConfigError
 
 IDS = [name for name in WORLDS if "MiniGrid" in name]
 SMALL = [
@@ -146,3 +149,31 @@ def test_the_id_is_an_alias_of_the_original_with_its_usual_wrappers(name):
         assert (world.width, world.height) == (env.unwrapped.width, env.unwrapped.height)
         assert world.max_episode_steps == original.unwrapped.max_steps
         assert vars(env.unwrapped)["max_steps"] == original.unwrapped.max_steps
+
+
+class Hall(GridWorld):
+    """An empty room, the goal to the right of the agent."""
+
+    width = height = 5
+
+    def start(self, uniform: torch.Tensor) -> Start:
+        cells, _, _ = room(self, uniform)
+        agent = torch.full((self.num_envs,), 6)
+        return Start(placed(cells, numbered(cells, agent + 1), GOAL), agent, 0)
+
+
+def test_a_grid_of_ones_own_has_a_length():
+    """That of MiniGrid's grids, or that of the class as of every world; rewards depend on it."""
+
+    class Short(Hall):
+        max_episode_steps = 3
+
+    for kind, given, length in ((Hall, {}, 100), (Short, {}, 3), (Short, {"max_steps": 9}, 9)):
+        world = kind(2, **given)
+        world.reset()
+        outcome = world.step(torch.full((2,), FORWARD))
+        assert world.max_episode_steps == length
+        assert outcome.terminated.all()
+        torch.testing.assert_close(outcome.reward, torch.full((2,), 1 - 0.9 / length))
+    with pytest.raises(ConfigError, match="max_steps=0"):
+        Hall(2, max_steps=0)

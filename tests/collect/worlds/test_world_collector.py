@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from gymnasium import spaces
 from no_waiting import NoWaiting
 from toy_worlds import Ladder
 
@@ -42,6 +43,17 @@ def test_returns_and_lengths_go_on_from_batch_to_batch():
     # A ladder of 4 rungs: the reward of a step is the rung that it leads to.
     assert lengths == [1, 2, 3, 4, 1, 2, 3, 4, 1]
     assert rewards == [1, 3, 6, 10, 1, 3, 6, 10, 1]
+
+
+def test_observations_that_do_not_fit_their_space_are_refused():
+    class Wide(Ladder):
+        observation_space = spaces.Box(0, 9, (3,))  # one number would be repeated
+
+    collector = VectorCollector(Wide, num_envs=2, frames_per_batch=6)
+    with pytest.raises(
+        ConfigError, match=r"'observation' of .* has the shape \[2, 1\], not \[2, 3\]"
+    ):
+        collector.collect()
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from ....base.checks import check_count
 from ..functional_world import FunctionalWorld
 
 # A cell is a number: what it is, its color times 16, and its state times 256.
@@ -45,8 +46,8 @@ class GridWorld(FunctionalWorld):
     Args:
         num_envs: Number of environments.
         device: Device of the simulation.
-        max_steps: The length at which an episode is truncated, as ``max_episode_steps``; by default
-            ``default_max_steps``.
+        max_steps: The length at which an episode is truncated; by default ``max_episode_steps`` of
+            the class.
         name: Name for messages.
         rest: Arguments of `FunctionalWorld`.
     """
@@ -56,7 +57,7 @@ class GridWorld(FunctionalWorld):
     height: int
     sees_through_walls: ClassVar[bool] = False
     has_mission: ClassVar[bool] = False
-    default_max_steps: ClassVar[int]
+    max_episode_steps: int = 100  # as of MiniGrid's grids
 
     def __init__(
         self,
@@ -74,7 +75,8 @@ class GridWorld(FunctionalWorld):
             parts["mission"] = spaces.MultiDiscrete([52] * 50)
         self.observation_space: spaces.Space[Any] = spaces.Dict(parts)
         self.action_space: spaces.Space[Any] = spaces.Discrete(7)
-        self.max_steps = self.default_max_steps if max_steps is None else max_steps
+        self.max_steps = self.max_episode_steps if max_steps is None else max_steps
+        check_count("max_steps", self.max_steps)  # which rewards depend on, so None has no meaning
         super().__init__(num_envs, device, **{"max_episode_steps": self.max_steps, **rest})
 
     # -- what a task defines ---------------------------------------------------------------------

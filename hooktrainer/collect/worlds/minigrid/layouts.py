@@ -108,7 +108,6 @@ class FourRoomsWorld(GridWorld):
 
     num_uniforms = 7
     width = height = 19
-    default_max_steps = 100
 
     def start(self, uniform: torch.Tensor) -> Start:
         cells, x, y = room(self, uniform)

@@ -33,7 +33,7 @@ class UnlockWorld(GridWorld):
 
     num_uniforms = 4
     width, height = 11, 6
-    default_max_steps = 8 * 6**2
+    max_episode_steps = 8 * 6**2
 
     def start(self, uniform: torch.Tensor) -> Start:
         cells, x, y = room(self, uniform)
