@@ -188,7 +188,7 @@ def check_ranges(subject: str, described: Any) -> None:
         given = getattr(described, name)
         kinds = list(_with_members(hints_of(type(described))[name]))
         choices = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
-        if choices and isinstance(given, (str, bool)):
+        if choices and isinstance(given, (str, bool)) and type(given) not in kinds:
             check_choice(f"{subject}: {name}", given, choices)
         if given is None and not any(kind in (Any, type(None)) for kind in kinds):
             raise ConfigError(f"{subject}: {name}=None: pass a value, or leave it out.")

@@ -51,6 +51,7 @@ class Args(RunConfig):
     rate: float = 1e-4
     bias: float | None = None
     mode: Literal["fast", "slow"] | None = None
+    place: Literal["here"] | str = "here"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_a_value_out_of_its_range_leaves_no_run_behind(
     with pytest.raises(ConfigError, match=message):
         Run(args, "toy")
     assert not (tmp_path / "run").exists()
-    check_ranges("toy", Args(total_frames=8, share=None, mode="slow"))
+    check_ranges("toy", Args(total_frames=8, share=None, mode="slow", place="there"))
 
 
 def test_one_in_place_of_several() -> None:
