@@ -93,8 +93,8 @@ class AlgorithmConfig(RunConfig):
     def __post_init__(self) -> None:
         """Accept seeds in any of their forms, and loggers among the names of loggers."""
         super().__post_init__()
-        logger = self.logger if isinstance(self.logger, tuple) else (self.logger,)
-        objects = [one for one in logger if not isinstance(one, (str, type(None)))]
+        logger = self.logger or ()
+        objects = [one for one in logger if not isinstance(one, str)]
         names = tuple(one for one in logger if isinstance(one, str))
         object.__setattr__(self, "logger", names)
         object.__setattr__(self, "loggers", (*self.loggers, *objects))

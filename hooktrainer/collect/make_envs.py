@@ -313,6 +313,11 @@ def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> EnvSpac
     else:
         made = make_one(env, env_kwargs)
         try:
+            for name in ("observation_space", "action_space"):
+                if not isinstance(getattr(made, name, None), spaces.Space):
+                    raise ConfigError(
+                        f"{made} has no {name}: set self.{name} to one of gymnasium.spaces."
+                    )
             space, action_space = made.observation_space, made.action_space
             mask = begun(made, 0)[1].get(MASK)
         finally:

@@ -66,7 +66,14 @@ class ScalarEnvs(ArrayEnv):
         i = 0
         try:
             for i, action in enumerate(self.action_format.each(as_arrays(actions))):
-                observation, reward, terminated, truncated, info = steps[i](action)
+                outcome = steps[i](action)
+                try:
+                    observation, reward, terminated, truncated, info = outcome
+                except (TypeError, ValueError):
+                    raise ConfigError(
+                        f"step() of {self.names[i]} did not return five values; let it return "
+                        "(observation, reward, terminated, truncated, info)."
+                    ) from None
                 if reward is None or terminated is None or truncated is None:
                     refuse_missing(reward, "reward")
                     refuse_missing(terminated, "terminated")

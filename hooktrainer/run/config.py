@@ -11,7 +11,7 @@ import functools
 import json
 import math
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum, auto
@@ -316,10 +316,11 @@ class RunConfig:
     """compute the same bits on every x86-64 processor with AVX2: its kernels, in one thread"""
 
     def __post_init__(self) -> None:
-        """Accept one word or number in place of several, a path as text, and lists as tuples."""
+        """Accept one in place of several, a path as text, and lists in place of tuples."""
         for one in fields(self):
             value = without_omegaconf(getattr(self, one.name))
-            if isinstance(value, (str, int)) and isinstance(one.default, tuple):
+            is_one = isinstance(value, str) or not isinstance(value, (Iterable, type(None)))
+            if is_one and isinstance(one.default, tuple):
                 value = (value,)
             elif isinstance(value, list):
                 value = tuple(value)

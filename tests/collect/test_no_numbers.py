@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
 import pytest
 from toy_envs import Counter, Masked, Nested
 
@@ -81,6 +82,22 @@ def test_a_reset_of_the_old_gym_is_refused():
     for build in (collect, spaces_of):
         with pytest.raises(ConfigError, match=r"reset\(\) of <Obs.* returned a ndarray; let it"):
             build(ObservationAlone)
+
+
+def test_a_step_of_the_old_gym_is_refused():
+    def step(values):
+        values[2:4] = [values[2] or values[3]]
+
+    with pytest.raises(ConfigError, match=r"step\(\) of .* did not return five values; let it"):
+        collect(lacking(Counter, step))
+
+
+def test_an_environment_without_spaces_is_refused():
+    class Bare(gym.Env):
+        observation_space = Counter().observation_space
+
+    with pytest.raises(ConfigError, match=r"<Bare.* has no action_space: set self\.action_space"):
+        spaces_of(Bare)
 
 
 @pytest.mark.parametrize(

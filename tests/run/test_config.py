@@ -82,6 +82,8 @@ def test_a_value_out_of_its_range_leaves_no_run_behind(
 def test_one_in_place_of_several() -> None:
     run = PPO(env="CartPole-v1", total_frames=8, num_cells=64, info_keys="success", logger="csv")
     assert (run.num_cells, run.info_keys, run.logger) == ((64,), ("success",), ("csv",))
+    mine = object()
+    assert PPO(env="CartPole-v1", total_frames=8, loggers=mine, logger=mine).loggers == (mine, mine)
 
 
 def test_a_mark_in_a_recipes_own_options_counts_at_a_resume() -> None:
