@@ -209,7 +209,7 @@ class PPO(OnPolicy):
         "Hopper-v[45]": _WALKING,
         "Walker2d-v[45]": _WALKING,
         # At an initial log_std of 0 many runs learn to slide on the back.
-        "HalfCheetah-v5": {
+        "HalfCheetah-v[45]": {
             "total_frames": 1_000_000,
             "num_envs": 8,
             "steps_per_batch": 256,
