@@ -234,6 +234,7 @@ def test_a_streak_of_failures_is_reported_once_in_words_that_help(tmp_path, capl
         assert "check the address, the rights and the free space there" in caplog.text
         FAULTS.broken = set()
         settled(manager)
+        wait_for(lambda: "can be written to again" in caplog.text)  # said after what is settled
         assert caplog.text.count("can be written to again") == 1
         FAULTS.broken = {"*"}
         manager.save(state(20), frames=20)
