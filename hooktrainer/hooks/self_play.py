@@ -33,7 +33,7 @@ class SelfPlay(TrainerHookBase):
 
     Logs ``selfplay/elo`` and ``selfplay/win_rate`` of the learner against the pool, where a draw
     counts half, ``selfplay/pool_elo``, the mean of its members, and ``selfplay/pool``, their
-    number. With ``evaluate``: ``random/return``, the learner's return against random opponents.
+    number. ``versus``, which it registers, logs ``random/return``, the learner's return.
 
     Args:
         policy: What collects.
@@ -43,18 +43,16 @@ class SelfPlay(TrainerHookBase):
     Attributes:
         elo: Rating of the learner.
         ratings: Those of the pool, by place.
-        evaluated_at: Frames at the last evaluation; -1 before the first.
     """
 
     default_name = "self_play"
-    saved_attributes = ("elo", "ratings", "evaluated_at")
+    saved_attributes = ("elo", "ratings")
 
     def __init__(
         self, policy: SelfPlayPolicy, every: Every, versus: Evaluate | None = None
     ) -> None:
         self.policy, self.adds, self.versus = policy, every, versus
         self.elo, self.ratings = _START, list[float]()
-        self.evaluated_at = -1
 
     def register(self, trainer: Loop, name: str = "") -> None:
         """Register after value estimators, since it restricts what is learned."""
@@ -63,7 +61,7 @@ class SelfPlay(TrainerHookBase):
         trainer.register_op("pre_steps_log", self.rate)
         trainer.register_op("post_steps", self.add, every=self.adds)
         if self.versus is not None:
-            trainer.register_op("post_steps_log", self.evaluate, every=self.versus.every)
+            self.versus.register(trainer, f"{name or self.default_name}_{self.versus.group}")
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
         """Restrict ``(group, "learned")`` to the learner's seats."""
@@ -102,26 +100,10 @@ class SelfPlay(TrainerHookBase):
         place = self.policy.add()
         self.ratings[place : place + 1] = [self.elo]
 
-    def evaluate(self, batch: TensorDictBase | None = None) -> dict[str, Any]:
-        """Play against random opponents; return the metrics."""
-        assert self.versus is not None
-        self.evaluated_at = self.trainer.progress.frames
-        return self.versus.evaluate()
-
     def on_train_start(self, trainer: Loop) -> None:
         """Add the untrained policy; a resumed run already has it."""
         if not self.ratings:
             self.add()
-
-    def on_train_end(self, trainer: Loop) -> None:
-        """Evaluate the final policy, unless the last evaluation already has."""
-        if self.versus is not None and self.evaluated_at != trainer.progress.frames:
-            trainer.log(self.evaluate())
-
-    def close(self) -> None:
-        """Close the environments."""
-        if self.versus is not None:
-            self.versus.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the pool, and the ratings."""

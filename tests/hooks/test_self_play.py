@@ -19,18 +19,21 @@ from hooktrainer.networks import AgentsPolicy, CategoricalPolicy, SelfPlayPolicy
 PLAYERS = ("self_play", "players")
 
 
-def example_trainer() -> Trainer:
+def ippo(**options) -> IPPO:
     return IPPO(
         env=Match,
-        total_frames=200,
         num_envs=2,
         steps_per_batch=10,
         mini_batch_size=20,
-        eval_episodes=0,
         num_cells=(4,),
         self_play=2,
         progress_bar=False,
-    ).trainer()
+        **options,
+    )
+
+
+def example_trainer() -> Trainer:
+    return ippo(total_frames=200, eval_episodes=0).trainer()
 
 
 def example(trainer: Trainer) -> SelfPlay:
@@ -134,19 +137,7 @@ def test_only_the_learners_seats_are_trained():
 
 
 def test_the_final_policy_is_evaluated_once(logger):
-    IPPO(
-        env=Match,
-        total_frames=80,
-        num_envs=2,
-        steps_per_batch=10,
-        mini_batch_size=20,
-        eval_interval=40,
-        eval_episodes=1,
-        num_cells=(4,),
-        self_play=2,
-        loggers=[logger],
-        progress_bar=False,
-    ).train()
+    ippo(total_frames=80, eval_interval=40, eval_episodes=1, loggers=[logger]).train()
     logged = [step for step, row in logger.rows if "random/return" in row]
     assert logged == [40, 80]
 
