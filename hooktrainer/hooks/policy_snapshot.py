@@ -120,11 +120,11 @@ class PolicySnapshot(TrainerHookBase):
         Raises:
             ConfigError: If there is no such hook, or it uses a custom collector.
         """
-        hooks = trainer.registry.modules.values()
-        evaluate = next((hook for hook in hooks if isinstance(hook, Evaluate)), None)
-        if evaluate is None:
+        hooks = [hook for hook in trainer.registry.modules.values() if isinstance(hook, Evaluate)]
+        if not hooks:
             raise ConfigError("snapshots need an Evaluate hook: set eval_episodes above 0.")
-        if run_dir is not None and evaluate.collector is not None:
+        evaluate = next((hook for hook in hooks if run_dir is None or hook.collector is None), None)
+        if evaluate is None:
             raise ConfigError(
                 "a policy evaluated by a collector of its own has no snapshots: leave them out."
             )
