@@ -126,7 +126,7 @@ class PPO(OnPolicy):
             **_LUNAR_LANDER,
         },
         "LunarLanderContinuous-v3": {
-            "total_frames": 500_000,
+            "total_frames": 1_000_000,
             "entropy_coeff": 0.0,
             **_LUNAR_LANDER,
         },
