@@ -110,7 +110,7 @@ class PolicySnapshot(TrainerHookBase):
 
     @classmethod
     def of(cls, trainer: Loop, run_dir: RunDir | None = None, **options: Any) -> PolicySnapshot:
-        """Take snapshots of the policy of a trainer's `Evaluate` hook.
+        """Take snapshots of the policy of a trainer's first `Evaluate` hook without a collector.
 
         Args:
             trainer: The trainer.
@@ -118,7 +118,7 @@ class PolicySnapshot(TrainerHookBase):
             **options: Other arguments of `PolicySnapshot`.
 
         Raises:
-            ConfigError: If there is no such hook, or it uses a custom collector.
+            ConfigError: If there is no such hook.
         """
         hooks = [hook for hook in trainer.registry.modules.values() if isinstance(hook, Evaluate)]
         if not hooks:

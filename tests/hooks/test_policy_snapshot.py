@@ -20,6 +20,8 @@ from tensordict import TensorDict
 from torch import nn
 
 from hooktrainer import (
+    ConfigError,
+    Evaluate,
     Every,
     ObservationNormalizer,
     PolicySnapshot,
@@ -94,6 +96,22 @@ def test_at_the_start_at_the_cadence_and_at_the_end(tmp_path):
     assert torch.equal(weights["weights/policy.network.0.weight"], before)
     seconds = [saved.seconds for saved in list_policies(tmp_path)]
     assert seconds == sorted(seconds)
+
+
+def test_it_takes_the_first_evaluation_without_a_collector(tmp_path):
+    trainer = make_trainer()
+    policy = trainer.loss_module.policy
+    with pytest.raises(ConfigError, match="need an Evaluate hook: set eval_episodes above 0"):
+        PolicySnapshot.of(trainer, tmp_path)
+    options = {"every": Every(frames=100), "episodes": 1}
+    own = Evaluate("CartPole-v1", policy, collector=VectorCollector, group="own", **options)
+    own.register(trainer, "own")
+    with pytest.raises(ConfigError, match="by a collector of its own has no snapshots"):
+        PolicySnapshot.of(trainer, tmp_path)
+    Evaluate("Acrobot-v1", policy, **options).register(trainer)
+    assert PolicySnapshot.of(trainer, tmp_path, snapshots=2).env == "Acrobot-v1"
+    nothing_saved = PolicySnapshot.of(trainer, snapshots=2, policy_fn=print)
+    assert nothing_saved.env == "CartPole-v1"
 
 
 def test_ctrl_c_leaves_policies_that_are_not_played_yet(tmp_path, monkeypatch, capfd):
