@@ -79,9 +79,9 @@ class DQN(OffPolicy):
     """optimizer steps between two updates of the target network"""
     max_grad_norm: float | None = 10.0
     """the gradient is clipped to this norm; None for no clipping"""
-    eps_end: Annotated[Fraction, Between(0.01, 0.2, log=True)] = 0.04
+    eps_end: Annotated[Fraction, Between(0.01, 0.2, log=True), Needs("noisy", (False,))] = 0.04
     """final epsilon, the probability of a random action"""
-    annealing_frames: Count = 8_000
+    annealing_frames: Annotated[Count, Needs("noisy", (False,))] = 8_000
     """frames over which epsilon falls linearly from 1 to eps_end"""
 
     actions: ClassVar[Actions] = "discrete"

@@ -13,6 +13,7 @@ from torch import nn
 
 from ..base.checks import named
 from ..base.space_parts import MASK, leaves_of
+from ..errors import ConfigError
 from .encoders import (
     CONVOLUTIONS,
     EncodedNetwork,
@@ -86,6 +87,11 @@ class NetworkFactory:
         self.in_keys: list[NestedKey] = [unravel_key(leaf.key) for leaf in self._leaves]
         found = [leaf.space for leaf in self._leaves if leaf.space is not None]
         self.has_images = any(map(has_convolutions, found))
+        if isinstance(encoder, str) and encoder != "flat" and not self.has_images:
+            raise ConfigError(
+                f"network={encoder!r} has convolutions, which are for images and grids, and the "
+                f"observation is {space}: leave network out."
+            )
         self.norms: dict[NestedKey, RunningNorm] = {}
         self.shared: nn.Module | None = None
         self._features = 0  # of the shared trunk

@@ -136,13 +136,17 @@ def marked(kind: type[Any], *marks: Mark) -> frozenset[str]:
     )
 
 
-def worth_trying(kind: type[Any]) -> dict[str, Candidates]:
-    """Search ranges of a dataclass by field; those of a subclass take precedence."""
+def worth_trying(described: Any) -> dict[str, Candidates]:
+    """Search ranges of a dataclass by field, of those that have an effect in it.
+
+    Those of a subclass take precedence.
+    """
     return {
         name: one
-        for name, metadata in _metadata(kind).items()
+        for name, metadata in _metadata(type(described)).items()
         for one in reversed(metadata)
         if isinstance(one, (Between, OneOf))
+        if all(_is_met(described, mark) for mark in metadata if isinstance(mark, Needs))
     }
 
 
@@ -171,9 +175,13 @@ def _check_without(subject: str, described: Any, name: str, mark: Without) -> No
             )
 
 
-def _check_needs(subject: str, described: Any, name: str, mark: Needs) -> None:
+def _is_met(described: Any, mark: Needs) -> bool:
     there = getattr(described, mark.field)
-    if there in mark.values if mark.values else there not in (None, False):
+    return there in mark.values if mark.values else there not in (None, False)
+
+
+def _check_needs(subject: str, described: Any, name: str, mark: Needs) -> None:
+    if _is_met(described, mark):
         return
     wanted = " or ".join(f"{mark.field}={value!r}" for value in mark.values)
     raise ConfigError(

@@ -61,7 +61,7 @@ class SearchSpace:
             ConfigError: If a field is unknown or cannot be searched, a value is invalid, or nothing
                 is left to search.
         """
-        found: dict[str, Candidates | None] = dict(worth_trying(type(algorithm)))
+        found: dict[str, Candidates | None] = dict(worth_trying(algorithm))
         for name, entry in (given or {}).items():
             found[name] = _read(algorithm, name, without_omegaconf(entry))
         order = [one.name for one in fields(algorithm) if one.name in found.keys() - set(fixed)]

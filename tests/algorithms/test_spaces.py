@@ -195,7 +195,7 @@ def test_policy_and_value_share_a_trunk_where_there_are_images_or_where_asked():
         ("image", {"share_network": False}),
         ("image", {"share_network": False, "network": "impala"}),
         ("vector", {}),
-        ("vector", {"network": "impala"}),
+        ("vector", {"network": "flat"}),
         ("vector", {"network": nn.Linear(3, 4)}),
     ):
         actor, critic = networks(observation, **kwargs)
@@ -207,6 +207,7 @@ def test_policy_and_value_share_a_trunk_where_there_are_images_or_where_asked():
     [
         (partial(AnyEnv, spaces.Text(5), BOX), {}, "Text.*no tensor form"),
         (partial(AnyEnv, VECTOR, spaces.Text(5)), {}, "ppo.*Text"),
+        (partial(AnyEnv, VECTOR, BOX), {"network": "nature"}, "nature.*for images.*leave network"),
         (
             partial(AnyEnv, VECTOR, spaces.Discrete(4), 3),
             {},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 import pytest
 from small_sweep import small
@@ -20,6 +21,7 @@ def test_it_is_what_the_fields_say():
     assert space.candidates["lr"] == Between(1e-4, 3e-2, log=True)
     sac = SAC(env="Pendulum-v1", total_frames=100)
     assert set(SearchSpace.of(sac).candidates) == {"lr", "gamma", "tau"}
+    assert "eps_end" not in SearchSpace.of(replace(dqn(), noisy=True)).candidates
     space = SearchSpace.of(dqn())
     assert set(space.candidates) == {"lr", "gamma", "eps_end", "target_interval"}
     lr, interval = (space.distributions()[n] for n in ("lr", "target_interval"))
