@@ -99,7 +99,10 @@ def check_distribution(
     if state_dependent and not isinstance(space, spaces.Box):
         problem = "and sde=True is for actions that are one Box: leave it out"
     elif state_dependent and distribution == "beta":
-        problem = "and sde=True with action_distribution='beta' cannot be: leave one out"
+        problem = (
+            "and sde=True with action_distribution='beta' cannot be: set sde=False, or leave "
+            "action_distribution out"
+        )
     elif distribution == "gaussian":
         return
     elif not any(isinstance(part, spaces.Box) for _, part in parts_of(space)):

@@ -158,12 +158,12 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
         shares, gain = self.share_network, math.sqrt(2.0)
         problem = None
         if task.is_asymmetric and shares:
-            problem = f"{task.env_name} has observations {CRITIC!r}, which the value alone sees"
+            problem = f"{task.env_name} has observations {CRITIC!r}, which the value alone sees: "
         elif self.memory is not None and shares is False and not task.is_asymmetric:
-            problem = "policy and value have one memory"
+            problem = "policy and value have one memory: set memory=None, or "
         if problem is not None:
             raise ConfigError(
-                f"{self.name()}: share_network={shares}, but {problem}: leave one of the two out."
+                f"{self.name()}: share_network={shares}, but {problem}leave share_network out."
             )
         made = self._networks_of(task)
         if isinstance(made.shared, MemoryTrunk):

@@ -171,7 +171,7 @@ def _check_without(subject: str, described: Any, name: str, mark: Without) -> No
         if (there := getattr(described, other, allowed)) != allowed:
             raise ConfigError(
                 f"{subject}: {name}={getattr(described, name)!r:.80} and {other}={there!r} do not "
-                "work together: leave one of them out."
+                f"work together: set {other}={allowed!r}, or leave {name} out."
             )
 
 

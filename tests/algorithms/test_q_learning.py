@@ -120,3 +120,15 @@ def test_rainbow_is_dqn_with_all_of_it():
 def test_a_model_of_single_steps_takes_no_n_step_returns():
     with pytest.raises(ConfigError, match="mbpo: n_steps=3, but its model imagines single steps"):
         make_small("mbpo", n_steps=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("rainbow", {"dataset": "data"}),  # its default is 3
+        ("dqn", {"env": "MountainCar-v0", "tuned": True, "her": "future"}),  # and that tuned for it
+    ],
+)
+def test_a_conflict_with_a_default_names_the_value_to_set(name, options):
+    with pytest.raises(ConfigError, match=r"and n_steps=3 do not work together: set n_steps=1, or"):
+        make_small(name, **options)

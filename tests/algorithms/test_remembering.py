@@ -145,7 +145,11 @@ def test_sequences_have_priorities():
             {"memory": None, "sequence_length": 10},
             "sequence_length=10 has no effect without",
         ),
-        ("ppo", {"share_network": False}, "share_network=False, but policy and value have one"),
+        (
+            "ppo",
+            {"share_network": False},
+            "share_network=False, but policy and value have one memory: set memory=None, or",
+        ),
         ("dqn", {"batch_size": 20}, "sequence_length=8 has to divide batch_size=20"),
         ("sac", {"burn_in": 8}, "sequence_length=8 has to .* be above burn_in=8"),
         ("td3", {"buffer_size": 7}, "sequence_length=8 has to .* not above buffer_size=7"),

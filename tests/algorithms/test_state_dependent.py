@@ -94,7 +94,11 @@ def test_a_run_that_is_resumed_while_noise_is_held_is_the_whole_run(name, option
     [
         (spaces.Discrete(3), {}, r"Discrete\(3\).*sde=True is for actions that are one Box"),
         (spaces.Dict(move=BOX), {}, r"sde=True is for actions that are one Box.*leave it out"),
-        (BOX, {"action_distribution": "beta"}, "sde=True with action_distribution='beta'"),
+        (
+            BOX,
+            {"action_distribution": "beta"},
+            "sde=True with action_distribution='beta' cannot be: set sde=False, or",
+        ),
         (BOX, {"sde_interval": 0}, "sde_interval=0"),
         (
             spaces.Box(-np.inf, np.inf, (1,)),
