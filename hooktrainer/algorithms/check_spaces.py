@@ -20,6 +20,7 @@ Actions = Literal["continuous", "discrete", "discrete or continuous", "bounded",
 Observations = Literal["vector", "any"]
 
 _TAKERS = {"discrete": "dqn, dsac, sac, ", "continuous": "sac, td3, ddpg, "}
+_TAKERS_OF_DATA = {"discrete": "iql, cql, dt and bc take"}
 _KNOWN = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box)
 
 
@@ -57,9 +58,17 @@ def check_observations(
 
 
 def check_actions(
-    algorithm: str, env_name: str, space: spaces.Space[Any], wanted: Actions, mask_size: int = 0
+    algorithm: str,
+    env_name: str,
+    space: spaces.Space[Any],
+    wanted: Actions,
+    mask_size: int = 0,
+    collects: bool = True,
 ) -> None:
-    """Refuse actions that the algorithm cannot take, or an action mask that does not fit them."""
+    """Refuse actions that the algorithm cannot take, or an action mask that does not fit them.
+
+    Others that take them are named: of those that collect, or of those for data sets.
+    """
     parts = [part for _, part in parts_of(space)]
     whole = [part for part in parts if isinstance(part, spaces.Box) and part.dtype.kind != "f"]
     kind = type(space).__name__
@@ -76,8 +85,10 @@ def check_actions(
     elif not all(isinstance(part, _KNOWN) for part in parts):
         problem = "but Discrete, MultiDiscrete, MultiBinary, Box, Dict and Tuple would fit"
     elif wanted not in ("any", "bounded") and kind not in wanted.split(" or "):
-        takers = f"{_TAKERS.get(kind, 'sac, ')}ppo, a2c and reinforce take {kind} actions"
-        problem = f"but {algorithm} is for {wanted} actions: {takers}"
+        takers = f"{_TAKERS.get(kind, 'sac, ')}ppo, a2c and reinforce take"
+        if not collects:
+            takers = _TAKERS_OF_DATA.get(kind, "bc takes")
+        problem = f"but {algorithm} is for {wanted} actions: {takers} {kind} actions"
     elif wanted != "any" and not _are_bounded(space):
         problem = _BOUND
     elif mask_size and mask_size != (expected := action_format_of(space).mask_size):

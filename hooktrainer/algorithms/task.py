@@ -249,7 +249,8 @@ class Task(RunTask):
             train, play, env_kwargs = wrapped.train, wrapped.play, None
         self.observation_space, self.action_space, mask_size = spaces_of(train, env_kwargs)
         check_observations(name, env_name, self.observation_space, fields.observations)
-        check_actions(name, env_name, self.action_space, fields.actions, mask_size)
+        actions = self.action_space
+        check_actions(name, env_name, actions, fields.actions, mask_size, fields.collects)
         self.mask_key = MASK if mask_size else None
         groups = groups_of(self.observation_space)
         self.networks = self.value_networks = self._factory(groups.policy)

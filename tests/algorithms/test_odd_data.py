@@ -77,6 +77,19 @@ def test_types_become_those_of_batches(name, tmp_path):
         make(dataset=Dataset(odd), **options).trainer()
 
 
+@pytest.mark.parametrize(
+    ("name", "action", "takers"),
+    [
+        ("td3bc", CHOICE, "iql, cql, dt and bc take discrete"),
+        ("dt", spaces.MultiDiscrete([3, 2]), "bc takes MultiDiscrete"),
+    ],
+)
+def test_algorithms_for_data_that_take_other_actions_are_named(name, action, takers):
+    run = algorithms.get(name)(dataset="data", env=partial(AnyEnv, VECTOR, action), **SMALL)
+    with pytest.raises(ConfigError, match=f"actions: {takers} actions"):
+        run.trainer()
+
+
 @pytest.mark.parametrize("name", ["sac", "dsac", "masac"])
 def test_a_temperature_is_positive(name):
     env = "CartPole-v1" if name == "dsac" else "Pendulum-v1"
