@@ -143,11 +143,8 @@ class RunTask(AlgorithmTask, ABC):
         Raises:
             ConfigError: If it is to be compiled, and cannot be.
         """
-        if self._fields.compile == "all" and not self._compiles:
-            raise ConfigError(
-                f"{self.name}: compile='all', but {self.env_name} is no tensor world: pass "
-                "compile='step', or a world such as torch/CartPole-v1."
-            )
+        if self._fields.compile == "all":
+            self._check_compiling()
         make = self._fields.collector or partial(VectorCollector, **self._options)
         return make(
             policy=policy,
@@ -156,6 +153,19 @@ class RunTask(AlgorithmTask, ABC):
             **self._made,
             **kwargs,
         )
+
+    def _check_compiling(self) -> None:
+        problem = None
+        for name, without in {"memory": None, "sde": False}.items():
+            if given := getattr(self._fields, name, without):
+                problem = f"{name}={given!r:.80} is carried from step to step", f"{name}={without}"
+        if not self._compiles:
+            problem = f"{self.env_name} is no tensor world", "a world such as torch/CartPole-v1"
+        if problem is not None:
+            what, other = problem
+            raise ConfigError(
+                f"{self.name}: compile='all', but {what}: pass compile='step', or {other}."
+            )
 
     def trainer(
         self,

@@ -8,12 +8,19 @@ from typing import Any
 import pytest
 import torch
 from tensordict import TensorDict
+from torch import nn
 from toy_worlds import Embedded, Wind
 
 from hooktrainer import ConfigError, VectorCollector
 from hooktrainer.algorithms import PPO
 from hooktrainer.graphs import compiling
-from hooktrainer.networks import CategoricalPolicy, DiagonalGaussianPolicy, mlp
+from hooktrainer.networks import (
+    CategoricalPolicy,
+    DiagonalGaussianPolicy,
+    GRUMemory,
+    MemoryTrunk,
+    mlp,
+)
 
 
 def discrete() -> CategoricalPolicy:
@@ -124,12 +131,24 @@ def test_steps_that_cannot_be_compiled_are_logged_and_made_eagerly(monkeypatch, 
         ({"env": "CartPole-v1"}, "compile='all', but CartPole-v1 is no tensor world"),
         (
             {"env": "torch/CartPole-v1", "memory": "gru"},
-            "Policy, to have .* to carry nothing from step",
+            "memory='gru' is carried from step to step: pass compile='step', or memory=None",
+        ),
+        (
+            {"env": "torch/MountainCarContinuous-v0"},  # tuned to have it
+            "sde=True is carried from step to step: pass compile='step', or sde=False",
         ),
     ],
-    ids=["no world", "memory"],
+    ids=["no world", "memory", "sde"],
 )
 def test_what_cannot_be_is_refused(fields, message, tmp_path):
     run = PPO(**fields, compile="all", run_dir=tmp_path, total_frames=2048, progress_bar=False)
     with pytest.raises(ConfigError, match=message):
         run.train()
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_collector_refuses_a_policy_with_a_memory():
+    trunk = MemoryTrunk(nn.Identity(), GRUMemory(4, size=4))
+    policy = CategoricalPolicy(mlp(4, 2), trunk.in_keys, trunk=trunk)
+    with pytest.raises(ConfigError, match=r"CategoricalPolicy, to have .* to carry nothing from"):
+        collector("torch/CartPole-v1", True, policy=policy).collect()
