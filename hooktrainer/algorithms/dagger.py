@@ -60,7 +60,8 @@ class DAgger(EnvAlgorithm):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
-        teacher = self._teacher(task)
+        distillation = self._distillation(task)
+        teacher = distillation.teacher
         student: Any
         if isinstance(task.action_space, spaces.Box):
             student = task.deterministic_policy()
@@ -81,7 +82,7 @@ class DAgger(EnvAlgorithm):
             keys=loss_module.in_keys,
             device=task.device,
         )
-        hooks = Distillation(teacher), ReplayBufferTrainer(buffer)
+        hooks = distillation, ReplayBufferTrainer(buffer)
         register_all([*hooks, Schedule(mixture, "beta", self._beta_at)], trainer)
         return task.finish(trainer, student)
 
@@ -90,11 +91,14 @@ class DAgger(EnvAlgorithm):
         iterations = progress * self.total_frames / (self.num_envs * self.steps_per_batch)
         return float(self.beta ** round(iterations))
 
-    def _teacher(self, task: Task) -> Any:
-        """The teacher; a saved one has to act in the environment."""
+    def _distillation(self, task: Task) -> Distillation:
+        """What asks the teacher; a saved one has to act in the environment."""
         teacher = self.teacher
         if isinstance(teacher, (str, os.PathLike, SavedPolicy)):
             teacher = load_policy(teacher)
+        if isinstance(teacher, nn.Module):
+            teacher = teacher.to(task.device)
+        distillation = Distillation(teacher)  # which refuses one with a memory
         if isinstance(teacher, LoadedPolicy):
             problem = ""
             try:
@@ -107,4 +111,4 @@ class DAgger(EnvAlgorithm):
                 problem = str(error)
             if problem:
                 raise ConfigError(f"dagger: {teacher} does not act in {task.env_name}: {problem}")
-        return teacher.to(task.device) if isinstance(teacher, nn.Module) else teacher
+        return distillation

@@ -56,13 +56,16 @@ class Distillation(TrainerHookBase):
             raise ConfigError(
                 f"Distillation({name}): pass a policy of hooktrainer.networks, or of load_policy."
             )
+        problem = None
         remembers = isinstance(getattr(teacher, "trunk", None), MemoryTrunk)
-        if self.loaded:
-            remembers = teacher.recurrent or teacher.interface.action is None
-        if remembers:
+        if teacher.recurrent if self.loaded else remembers:
+            problem = "has a memory"
+        elif self.loaded and teacher.interface.action is None:
+            problem = "gives several actions, or those of several agents"
+        if problem is not None:
             raise ConfigError(
-                f"Distillation({name}): the teacher has a memory, several agents or several "
-                "actions: pass one that chooses one action from one observation."
+                f"Distillation({name}): the teacher {problem}: pass one that chooses one action "
+                "from one observation."
             )
         self.teacher = teacher
         self.coeff = check_rate("Distillation: coeff", coeff)

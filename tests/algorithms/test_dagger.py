@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from any_env import AnyEnv
 from gymnasium import spaces
 from tensordict import TensorDict
 from torch import nn
@@ -142,6 +145,26 @@ def test_teachers_of_another_environment_are_refused(saved):
     remembers = DQN(env="CartPole-v1", memory="gru", eval_episodes=0, progress_bar=False)
     with pytest.raises(ConfigError, match="the teacher has a memory"):
         make(remembers.trainer().loss_module.value_network)
+
+
+@pytest.mark.parametrize(
+    ("action", "memory", "said"),
+    [
+        (spaces.Discrete(2), "gru", "the teacher has a memory: pass one"),
+        (spaces.Dict(a=spaces.Discrete(2)), None, "the teacher gives several actions, or"),
+    ],
+    ids=["memory", "several actions"],
+)
+def test_why_a_saved_teacher_cannot_teach_is_said_before_it_is_asked(
+    action, memory, said, tmp_path
+):
+    """Asked for an action in another environment, it would lack what it reads there."""
+    env = partial(AnyEnv, spaces.Dict(x=spaces.Box(-1, 1, (2,))), action)
+    few = {"num_cells": (8,), "eval_episodes": 1, "progress_bar": False, "num_envs": 2}
+    few |= {"steps_per_batch": 5, "total_frames": 20}
+    PPO(env=env, run_dir=tmp_path, snapshots=2, memory=memory, mini_batch_size=5, **few).train()
+    with pytest.raises(ConfigError, match=said):
+        make(tmp_path)
 
 
 class _Odd(gym.Env):
