@@ -29,8 +29,9 @@ from .batched_env import ArrayEnv, BatchedEnv, EnvFactory, EnvOptions, EpisodeSe
 from .scalar_envs import ScalarEnvs
 from .spaces import plain_mask
 from .tensor_envs import TensorEnvs
-from .vector_envs import EnvPoolEnv, SeededCartPole, VectorEnvs, is_envpool
+from .vector_envs import EnvPoolEnv, SeededCartPole, VectorEnv, VectorEnvs, is_envpool
 from .worker_envs import WorkerEnvs, Workers
+from .worlds.tensor_world import TensorWorld
 from .worlds.world_ids import (
     is_built,
     is_world,
@@ -40,10 +41,9 @@ from .worlds.world_ids import (
     world_name,
 )
 
-VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 Source = EnvSpec | VectorEnv | EnvFactory | Sequence[EnvFactory]
 Envs = str | Source
-_PETTINGZOO = "pettingzoo/"
+_PETTINGZOO, _VMAS = "pettingzoo/", "vmas/"
 VectorizationMode = Literal["sync", "vector_entry_point"]
 _CARTPOLE = gym.spec("CartPole-v1").vector_entry_point
 
@@ -77,24 +77,25 @@ def make_envs(
             f"workers={workers.number}, vectorization_mode={vectorization_mode!r}: "
             f"{world_name(env)} is one batch of tensors, which no processes share; leave these out."
         )
-    if is_several(env):
-        scenario = env.removeprefix("vmas/") if isinstance(env, str) else env
+    if _is_vmas(env):
+        scenario = env.removeprefix(_VMAS) if isinstance(env, str) else env
         rest = (options.device, options.groups, env_kwargs, options.info_keys)
-        return TensorEnvs(VmasWorld(scenario, _number(env, num_envs), *rest), options)
-    first_env = options.seeds.first_env
-    return TensorEnvs(
-        make_tensor_world(
+        world: TensorWorld = VmasWorld(scenario, _number(env, num_envs), *rest)
+    else:
+        first_env = options.seeds.first_env
+        world = make_tensor_world(
             env, num_envs, device=options.device, first_env=first_env, env_kwargs=env_kwargs
-        ),
-        options,
-    )
+        )
+    return TensorEnvs(world, options)
 
 
 def is_tensors(env: Any) -> bool:
     """Whether environments are tensors, which are stepped as one batch."""
-    if is_several(env):
-        return not (isinstance(env, str) and env.startswith(_PETTINGZOO))
-    return is_world(env)
+    return _is_vmas(env) or is_world(env)
+
+
+def _is_vmas(env: Any) -> bool:
+    return env.startswith(_VMAS) if isinstance(env, str) else is_scenario(env)
 
 
 def check_shares(env: Any, share: int, number: int, workers: Workers, apart: bool) -> None:
@@ -104,7 +105,7 @@ def check_shares(env: Any, share: int, number: int, workers: Workers, apart: boo
     """
     if not is_tensors(env):
         envs_to_share(env, share, workers)
-    elif not apart or is_several(env) or not makes_shares(env):
+    elif not apart or not makes_shares(env):
         raise ConfigError(
             f"{number} processes cannot share the environments of {world_name(env)}: they are "
             "built already or without first_env, or depend on each other or on one stream of "
@@ -114,14 +115,14 @@ def check_shares(env: Any, share: int, number: int, workers: Workers, apart: boo
 
 def envs_to_share(env: Any, num_envs: int | None, workers: Workers) -> tuple[Source, int]:
     """The source of the environments, and their number."""
-    if isinstance(env, gym.vector.VectorEnv) or is_envpool(env):
+    source, count = source_of(env, num_envs)
+    if isinstance(source, gym.vector.VectorEnv):
         raise ConfigError(
             "A vector environment that was made already cannot be shared by several processes: "
             "give an environment id or a factory, or leave out workers."
         )
-    source, count = source_of(env, num_envs)
     number, stages, _ = workers
-    if count < max(number, 1) * stages:
+    if count < number * stages:
         raise ConfigError(
             f"num_envs={count} with workers={number} and stages={stages}: each process needs "
             f"an environment for each stage, so at least {number * stages}."
@@ -169,13 +170,12 @@ def source_of(env: Envs, num_envs: int | None) -> tuple[Source, int]:
     if isinstance(env, str):
         parallel = env.removeprefix(_PETTINGZOO)
         source = find_spec(env) if parallel == env else pettingzoo_factory(parallel)
-    is_spec = isinstance(source, EnvSpec)
-    if not is_spec and is_envpool(source):
-        source = EnvPoolEnv(source)
+    elif is_envpool(env):
+        source = EnvPoolEnv(env)
     if isinstance(source, gym.vector.VectorEnv):
         count = source.num_envs
-    elif is_spec or callable(source):
-        return source, _number(source.id if is_spec else env, num_envs)
+    elif isinstance(source, EnvSpec) or callable(source):
+        return source, _number(source.id if isinstance(source, EnvSpec) else env, num_envs)
     else:
         count = len(_made_of(source))
     if num_envs not in (None, count):
@@ -351,9 +351,7 @@ def agents_of(
 
 def is_several(env: Any) -> bool:
     """Whether ``env`` names a multi-agent environment."""
-    if isinstance(env, str):
-        return env.startswith(("vmas/", "pettingzoo/"))
-    return is_scenario(env)
+    return _is_vmas(env) or (isinstance(env, str) and env.startswith(_PETTINGZOO))
 
 
 def is_scenario(env: Any) -> bool:
