@@ -16,7 +16,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from ..errors import ConfigError
 from .make_envs import find_spec
-from .worlds.world_ids import wrapper
+from .worlds.world_ids import minigrid_wrappers, wrapper
 
 Wrappers = tuple[WrapperSpec, ...]
 Wrapped = tuple[Wrappers, Wrappers, str]
@@ -199,8 +199,6 @@ def _minatar(spec: EnvSpec) -> Wrapped:
 
 # -- MiniGrid and BabyAI: the image and the direction; the mission where it varies.
 
-PARTS = ["image", "direction"]
-
 
 class CategoricalImage(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Declares the image as a grid of categorical cells: indices of object, color and state."""
@@ -232,12 +230,11 @@ def _mission_varies(spec: EnvSpec) -> bool:
 
 
 def _minigrid(spec: EnvSpec) -> Wrapped:
-    parts = wrapper("FilterObservation", f"{_GYMNASIUMS}.transform_observation", filter_keys=PARTS)
+    varies = _mission_varies(spec)
     description = "image and direction, without the mission, which is always the same"
-    if _mission_varies(spec):
-        parts = wrapper("DictObservationSpaceWrapper", "minigrid.wrappers")
+    if varies:
         description = "image, direction, and the mission as word indices"
-    both = (parts, wrapper("CategoricalImage"))
+    both = minigrid_wrappers(varies)
     return both, both, description
 
 

@@ -102,15 +102,10 @@ def _alias(original: str) -> dict[str, Any]:
         }
     if original.startswith("MiniGrid-"):
         kind, kwargs = _MINIGRID[original[9:-3]]
-        parts = ["image", "direction"]
-        numbers = wrapper("DictObservationSpaceWrapper", "minigrid.wrappers")
-        if kind != "KeyCorridor":
-            place = "gymnasium.wrappers.transform_observation"
-            numbers = wrapper("FilterObservation", place, filter_keys=parts)
         return {
             "entry_point": f"minigrid.envs:{kind}Env",
             "kwargs": dict(kwargs),
-            "additional_wrappers": (numbers, wrapper("CategoricalImage")),
+            "additional_wrappers": minigrid_wrappers(mission_varies=kind == "KeyCorridor"),
         }
     spec = gym.spec(original)
     return {
@@ -124,6 +119,15 @@ def _alias(original: str) -> dict[str, Any]:
 def wrapper(name: str, module: str = "hooktrainer.collect.families", **kwargs: Any) -> WrapperSpec:
     """A wrapper by its class and module, with its arguments."""
     return WrapperSpec(name, f"{module}:{name}", kwargs)
+
+
+def minigrid_wrappers(mission_varies: bool) -> tuple[WrapperSpec, WrapperSpec]:
+    """MiniGrid's usual ones: image and direction, and the mission as word indices if it varies."""
+    place = "gymnasium.wrappers.transform_observation"
+    parts = wrapper("FilterObservation", place, filter_keys=["image", "direction"])
+    if mission_varies:
+        parts = wrapper("DictObservationSpaceWrapper", "minigrid.wrappers")
+    return parts, wrapper("CategoricalImage")
 
 
 def kind_of(env: Any) -> Kind | None:
