@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from operator import getitem
 from typing import Any
@@ -23,11 +23,14 @@ def entries_of(space: spaces.Space[Any]) -> Callable[[Any], dict[NestedKey, Any]
     return lambda observed: {key: reduce(getitem, path, observed) for key, path in paths}
 
 
-def unbounded(shape: Sequence[int], dtype: Any) -> spaces.Box:
-    """The space of observations of which only the shape is known; of images 0 to 255."""
-    if "uint8" in str(dtype):
-        return spaces.Box(0, 255, tuple(shape), np.uint8)
-    return spaces.Box(-np.inf, np.inf, tuple(shape))
+def unbounded(observed: Any, batch_dims: int = 0) -> spaces.Space[Any]:
+    """The space of nested observations of which only shapes are known; of images 0 to 255."""
+    if isinstance(observed, TensorDictBase | Mapping):
+        return spaces.Dict({key: unbounded(part, batch_dims) for key, part in observed.items()})
+    shape = tuple(observed.shape[batch_dims:])
+    if "uint8" in str(observed.dtype):
+        return spaces.Box(0, 255, shape, np.uint8)
+    return spaces.Box(-np.inf, np.inf, shape)
 
 
 class ForeignWorld(TensorWorld):

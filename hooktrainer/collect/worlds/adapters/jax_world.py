@@ -217,9 +217,7 @@ class BraxEnv:
         self.action_space: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (int(env.action_size),))
 
     def observation_space(self, shapes: Any) -> spaces.Space[Any]:
-        if isinstance(shapes, Mapping):
-            return spaces.Dict({key: self.observation_space(x) for key, x in shapes.items()})
-        return unbounded(shapes.shape, shapes.dtype)
+        return unbounded(shapes)
 
     def reset(self, key: Any) -> tuple[Any, Any]:
         state = self._env.reset(key)

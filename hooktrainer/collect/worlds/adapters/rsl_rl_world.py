@@ -54,7 +54,7 @@ class RslRlWorld(ForeignWorld):
         self._groups = _resolved(name, groups, obs_groups)
         sets = self._sets(groups)
         self._is_plain = list(sets) == [POLICY]
-        observed = {key: _space(value) for key, value in sets.items()}
+        observed = {key: unbounded(value, batch_dims=1) for key, value in sets.items()}
         self._random_lengths = self._lengths_are_due = random_episode_lengths
         self._generator = torch.Generator()
         limit = getattr(env, "clip_actions", None)
@@ -149,10 +149,3 @@ def _resolved(
             "{'actor': [...]} to RslRlWorld, and 'critic' if values see something else."
         )
     return sets
-
-
-def _space(value: Any) -> spaces.Space[Any]:
-    """The space of a group; a ``VecEnv`` has no bounds."""
-    if isinstance(value, TensorDictBase | Mapping):
-        return spaces.Dict({key: _space(part) for key, part in value.items()})
-    return unbounded(value.shape[1:], value.dtype)
