@@ -26,6 +26,7 @@ from ...store.rng import rng_state, set_rng_state, undisturbed
 from ..agent_groups import Grouping, check_agents_info_keys, entries_of, group_agents, space_of
 from ..info import InfoKeys, missing
 from ..tensor_envs import info_column
+from ..worlds.adapters.foreign_world import converted
 from ..worlds.functional_world import select
 from ..worlds.tensor_world import Outcome, TensorWorld
 
@@ -66,7 +67,7 @@ class VmasWorld(TensorWorld):
         self.name = f"vmas/{scenario}" if isinstance(scenario, str) else scenario.__qualname__
         self.env = _make(scenario, self.name, num_envs, self.device, kwargs or {})
         agents = {
-            agent.name: (_space(observed), _space(taken))
+            agent.name: (converted(observed, self.name), converted(taken, self.name))
             for agent, observed, taken in zip(
                 self.env.agents,
                 self.env.observation_space,
@@ -296,18 +297,6 @@ def _make(
     if unused := next((str(one.message) for one in caught if "not used" in str(one.message)), None):
         raise ConfigError(f"{name}: {unused.split(' This will')[0]} Take it out of env_kwargs.")
     return env
-
-
-def _space(space: Any) -> spaces.Space[Any]:
-    """Convert a space of ``gym``, as VMAS has them, to Gymnasium."""
-    kind = type(space).__name__
-    if kind == "Box":
-        return spaces.Box(space.low, space.high, dtype=np.float32)
-    if kind == "Dict":
-        return spaces.Dict({key: _space(one) for key, one in space.spaces.items()})
-    if kind == "MultiDiscrete":
-        return spaces.MultiDiscrete(space.nvec)
-    return spaces.Discrete(int(space.n))
 
 
 ByAgent = dict[str, Any]

@@ -14,6 +14,7 @@ from gymnasium import spaces
 from tensordict import NestedKey, TensorDictBase, unravel_key
 
 from ....base.space_parts import leaves_of
+from ....errors import ConfigError
 from ..tensor_world import TensorWorld
 
 
@@ -31,6 +32,29 @@ def unbounded(observed: Any, batch_dims: int = 0) -> spaces.Space[Any]:
     if "uint8" in str(observed.dtype):
         return spaces.Box(0, 255, shape, np.uint8)
     return spaces.Box(-np.inf, np.inf, shape)
+
+
+def converted(space: Any, name: str) -> spaces.Space[Any]:
+    """Convert a space of another library, such as gymnax or gym, by its attributes."""
+    if hasattr(space, "n"):
+        return spaces.Discrete(int(space.n))
+    if hasattr(space, "nvec"):
+        return spaces.MultiDiscrete(space.nvec)
+    if isinstance(inner := getattr(space, "spaces", None), Mapping):
+        return spaces.Dict({key: converted(part, name) for key, part in inner.items()})
+    if hasattr(space, "low"):
+        dtype: Any = np.dtype(space.dtype)
+        low, high = (np.broadcast_to(np.asarray(x), space.shape) for x in (space.low, space.high))
+        if dtype.kind == "f":  # the largest number there is stands for no bound
+            far = np.finfo(np.float32).max
+            low = np.where(low <= -far, -np.inf, low)
+            high = np.where(high >= far, np.inf, high)
+            dtype = np.dtype(np.float32)
+        return spaces.Box(low.astype(dtype), high.astype(dtype), tuple(space.shape), dtype)
+    raise ConfigError(
+        f"{name} has a space {type(space).__name__}: Discrete, MultiDiscrete, Box and Dict are "
+        "taken."
+    )
 
 
 class ForeignWorld(TensorWorld):

@@ -17,7 +17,7 @@ from ....base.space_parts import CRITIC, POLICY
 from ....errors import ConfigError, StateMismatchError
 from ..functional_world import EpisodicWorld
 from ..tensor_world import Observations, Outcome
-from .foreign_world import entries_of, unbounded
+from .foreign_world import converted, entries_of, unbounded
 
 Step = tuple[tuple[Any, Any], Any, Any, Any, dict[str, Any]]
 """State and observation, reward, whether terminated, whether truncated, and the log."""
@@ -173,10 +173,10 @@ class GymnaxEnv:
         self.name = str(getattr(env, "name", type(env).__name__))
         self._env = env
         self._params = env.default_params if params is None else params
-        self.action_space = _space(env.action_space(self._params), self.name)
+        self.action_space = converted(env.action_space(self._params), self.name)
 
     def observation_space(self, shapes: Any) -> spaces.Space[Any]:
-        return _space(self._env.observation_space(self._params), self.name)
+        return converted(self._env.observation_space(self._params), self.name)
 
     def reset(self, key: Any) -> tuple[Any, Any]:
         observed, state = self._env.reset_env(key, self._params)
@@ -242,23 +242,3 @@ def _groups(observed: Any) -> Any:
         return observed
     names = {"privileged_state": CRITIC, "state": POLICY}
     return {names.get(key, key): value for key, value in observed.items()}
-
-
-def _space(space: Any, name: str) -> spaces.Space[Any]:
-    """Convert a gymnax space, by its attributes."""
-    if hasattr(space, "n"):
-        return spaces.Discrete(int(space.n))
-    if isinstance(inner := getattr(space, "spaces", None), Mapping):
-        return spaces.Dict({key: _space(part, name) for key, part in inner.items()})
-    if hasattr(space, "low"):
-        dtype: Any = np.dtype(space.dtype)
-        low, high = (np.broadcast_to(np.asarray(x), space.shape) for x in (space.low, space.high))
-        if dtype.kind == "f":  # the largest number there is stands for no bound
-            far = np.finfo(np.float32).max
-            low = np.where(low <= -far, -np.inf, low)
-            high = np.where(high >= far, np.inf, high)
-            dtype = np.dtype(np.float32)
-        return spaces.Box(low.astype(dtype), high.astype(dtype), tuple(space.shape), dtype)
-    raise ConfigError(
-        f"{name} has a space {type(space).__name__}: Discrete, Box and Dict of gymnax are taken."
-    )
