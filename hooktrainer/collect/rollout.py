@@ -18,7 +18,7 @@ from ..loop.timing import Timing
 from .action_format import RandomActions
 from .actors import Actor, FunctionActor, learn_outputs
 from .batched_env import BatchedEnv
-from .buffers import Buffers, Entries, OutputBuffers, as_arrays, as_batch
+from .buffers import Buffers, OutputBuffers, as_arrays, as_batch
 from .module_actor import ModuleActor, unknown_keys
 
 
@@ -185,9 +185,9 @@ class Rollout:
 
     def _batch(self, first_episodes: list[int]) -> TensorDict:
         """The batch, whose entries ``[num_envs, time, ...]`` are fresh tensors, not views."""
-        buffers = self._buffers
-        root, following = buffers.observed()
-        given = buffers.given()
+        envs = self._envs
+        root, following = self._buffers.observed()
+        given = self._buffers.given()
         given["done"] = given["terminated"] | given["truncated"]
         returns, counts = self._add_up(self._ends())
         # Of several agents, the environments give an "episode_reward" themselves.
@@ -195,23 +195,20 @@ class Rollout:
         given["step_count"] = counts
         if self._traj_ids:
             if max(first_episodes) < 0:
-                raise ConfigError(f"traj_ids: {self._envs.name} counts no episodes: leave it out.")
+                raise ConfigError(f"traj_ids: {envs.name} counts no episodes: leave it out.")
             # ``episode * num_envs + environment``, where the episode counts on after each end.
             done = given["done"].squeeze(-1)
             before = done.cumsum(1) - done.long()
             episodes = before + torch.tensor(first_episodes, device=done.device).unsqueeze(-1)
             places = torch.arange(len(done), device=done.device).unsqueeze(-1) + self._first_env
             root["collector", "traj_ids"] = episodes * self._traj_ids + places
-        return self._made(root, following, given)
-
-    def _made(self, root: Entries, following: Entries, given: Entries) -> TensorDict:
-        outputs, device = self._outputs(), self._envs.device
+        outputs, device = self._outputs(), envs.device
         stays = all(value.device == device for value in outputs.values())
-        on = device if stays and self._envs.is_tensors else None
+        on = device if stays and envs.is_tensors else None
         batch = as_batch(outputs, root, following, given, on)
-        if self._envs.hides_final:
+        if envs.hides_final:
             batch["collector", "final_hidden"] = batch["next", "done"].clone()
-        for group in self._envs.groups:
+        for group in envs.groups:
             for part in (batch, batch["next"]):
                 part[group.name].batch_size = [*batch.batch_size, len(group.agents)]
         return batch if stays and device == self._device else batch.to(self._device)
@@ -414,9 +411,9 @@ class GappedRollout(Rollout):
     def _ends(self) -> torch.Tensor:
         return super()._ends() | torch.from_numpy(self._began)
 
-    def _made(self, root: Entries, following: Entries, given: Entries) -> TensorDict:
-        made = super()._made(root, following, given)
+    def _batch(self, first_episodes: list[int]) -> TensorDict:
+        batch = super()._batch(first_episodes)
         order = np.argsort(self._began, axis=0, kind="stable")[: self._wanted]
-        taken = torch.from_numpy(order.T.copy()).to(made.device or "cpu")
+        taken = torch.from_numpy(order.T.copy()).to(batch.device or "cpu")
         rows = torch.arange(self._envs.num_envs, device=taken.device)[:, None]
-        return made[rows, taken]
+        return batch[rows, taken]
