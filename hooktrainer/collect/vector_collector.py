@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -207,14 +208,14 @@ class VectorCollector(Collector):
         self.init_random_frames = init_random_frames
         self.exploration_type = exploration_type
         self.seed = seed
-        self.timing = Timing()
         if policy_device is None and isinstance(policy, torch.nn.Module):
             policy_device = next((parameter.device for parameter in policy.parameters()), None)
         self._computes = torch.device(policy_device or "cpu")
         self.device = self._computes if device is None else torch.device(device)
         self._env = env
-        self._env_kwargs = env_kwargs
-        self._mode: VectorizationMode | None = vectorization_mode
+        self._make_envs = partial(
+            make_envs, env_kwargs=env_kwargs, vectorization_mode=vectorization_mode
+        )
         self._traj_ids, self._compile = traj_ids, compile
         self._options = EnvOptions(
             EpisodeSeeds(seed, first_env),
@@ -242,8 +243,7 @@ class VectorCollector(Collector):
     def _open(self, num_envs: int | None, workers: Workers = Workers()) -> None:  # noqa: B008
         """Make environments that have played nothing yet."""
         options = replace(self._options, seeds=EpisodeSeeds(self.seed, self._first_env))
-        made = (self._env, num_envs, options, self._env_kwargs, self._mode, workers)
-        self.envs = make_envs(*made)
+        self.envs = self._make_envs(self._env, num_envs, options, workers=workers)
         try:
             self.num_envs, self.frame_skip = self.envs.num_envs, self.envs.frame_skip
             if self.envs.is_tensors:
@@ -297,8 +297,8 @@ class VectorCollector(Collector):
     def _try_infos(self) -> None:
         """Play an episode of one environment, or its beginning: a missing info key is refused."""
         trial = object.__new__(type(self))
-        alone = {"policy": None, "frames_per_batch": 1, "timing": Timing(), "_workers": Workers()}
-        vars(trial).update(vars(self), **alone, _env=self._env_of(1), _compile=False)
+        alone = {"policy": None, "frames_per_batch": 1, "_workers": Workers(), "_compile": False}
+        vars(trial).update(vars(self), **alone, _env=self._env_of(1))
         trial._open(1)
         try:
             for _ in range(_TRIAL_STEPS):
@@ -330,11 +330,8 @@ class VectorCollector(Collector):
 
     def log_of_world(self, batch: Any = None) -> dict[str, Any] | None:
         """The simulator's log of the last batch, by metric name; ``None`` if it is empty."""
-        if not self._log:
-            return None
-        return {
-            name if "/" in name else f"world/{name}": value for name, value in self._log.items()
-        }
+        log = self._log.items()
+        return {name if "/" in name else f"world/{name}": value for name, value in log} or None
 
     @property
     def resumes(self) -> Resumes:  # type: ignore[override]
@@ -391,13 +388,12 @@ class VectorCollector(Collector):
                 "which no processes share; leave these out."
             )
         if workers:
-            envs_to_share(self._env_of(self.num_envs), self.num_envs, wanted)
+            envs_to_share(self._env, self.num_envs, wanted)
         self._workers = wanted
 
     def check_shares(self, number: int) -> None:
         share = share_equally(self.num_envs, number, "num_envs")
-        apart = self.envs.shares
-        check_shares(self._env_of(share), share, number, self._workers, apart)
+        check_shares(self._env_of(share), share, number, self._workers, self.envs.shares)
 
     def _env_of(self, num_envs: int) -> Any:
         return self._env[:num_envs] if self._is_list else self._env
