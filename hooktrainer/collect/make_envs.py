@@ -150,7 +150,8 @@ def _array_env(
             vars(source).update(vars(built))  # with what was set since it was built
         return VectorEnvs(source, options)
     factories = [partial(source, **kwargs)] * count if callable(source) else source
-    made = [_built(factory, source, kwargs) for factory in factories]
+    with explain_env_errors(source, kwargs):
+        made: list[Any] = [factory() for factory in factories]
     if hasattr(made[0], "possible_agents") or options.groups:
         function: Any = factories[0]
         function = getattr(function, "func", function)  # of a functools.partial
@@ -201,7 +202,9 @@ def make_one(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> gym.Env[
     else:
         make = _made_of(source)[0]
         _refuse_kwargs(source, kwargs)
-    return _checked(_built(make, source, kwargs))
+    with explain_env_errors(source, kwargs):
+        made = make()
+    return _checked(made)
 
 
 def _refuse_kwargs(
@@ -213,11 +216,6 @@ def _refuse_kwargs(
         if not mode:
             option, goes = f"env_kwargs={kwargs}", "an id or one factory"
         raise ConfigError(f"{option} goes with {goes}, not with {env!r:.200}: leave it out.")
-
-
-def _built(factory: EnvFactory, source: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
-    with explain_env_errors(source, env_kwargs):
-        return factory()
 
 
 def _checked(made: Any) -> gym.Env[Any, Any]:
