@@ -90,7 +90,8 @@ class RemoteCollector(Collector):
         self.policy_age = self._updates - version_of(batch)
         self._batch_frames = batch.numel()
         self.frames += self._batch_frames
-        self._ask()
+        while self.ahead < self.depth and self._wants_more():
+            self._request()
         self._updates += 1
         return batch
 
@@ -99,10 +100,6 @@ class RemoteCollector(Collector):
         if not self.ahead:
             self._request()
         return self._ready.popleft() if self._ready else self._receive()
-
-    def _ask(self) -> None:
-        while self.ahead < self.depth and self._wants_more():
-            self._request()
 
     def _wants_more(self) -> bool:
         """Whether the batches that are ahead are not yet the last."""
