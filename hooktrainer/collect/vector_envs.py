@@ -107,9 +107,8 @@ class VectorEnvs(ArrayEnv):
             env.single_action_space,
         )
         self._env = env
-        self._everyone = np.ones(env.num_envs, bool)
-        self.began = ~self._everyone
-        self._ended = ~self._everyone  # in the last step
+        self.began = np.zeros(env.num_envs, bool)
+        self._ended = np.zeros(env.num_envs, bool)  # in the last step
         self._device: torch.device | None = None  # of its tensors
 
     def first_mask(self) -> Any:
@@ -118,7 +117,7 @@ class VectorEnvs(ArrayEnv):
 
     def reset(self) -> None:
         self.episodes = [episode + 1 for episode in self.episodes]
-        self._ended = ~self._everyone
+        self._ended = np.zeros(self.num_envs, bool)
         observation, info = self._begin(self.episodes)
         self._layout.check(observation, info, self.names[0], self.num_envs)
         self._layout.write(self._rows[-1].observation, ..., observation, info)
