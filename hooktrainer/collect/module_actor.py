@@ -53,13 +53,10 @@ class ModuleActor(Actor):
         self._is_init = torch.ones(num_envs, 1, dtype=torch.bool, device=device)
         self._first = _first_values(policy, hidden, num_envs, device)
         self._hidden = {key: value.clone() for key, value in self._first.items()}
-        self._data = TensorDict({}, batch_size=[num_envs], device=device)
-        for key, (tensor, _) in zip(observed, self._observations, strict=True):
-            self._data.set(key, tensor)
-        for key, tensor in self._hidden.items():
-            self._data.set(key, tensor)
-        self._data.set(_INIT, self._is_init)
-        self._given = {*observed, *hidden, _INIT}
+        seen = zip(observed, (tensor for tensor, _ in self._observations), strict=True)
+        given = {**dict(seen), **self._hidden, _INIT: self._is_init}
+        self._data = TensorDict(given, batch_size=[num_envs], device=device)
+        self._given = given.keys()
         self._following = [(tensor, ("next", *key)) for key, tensor in self._hidden.items()]
         self._recorded: list[NestedKey] = []
         self.is_laid_out = False
