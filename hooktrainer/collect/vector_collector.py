@@ -525,7 +525,7 @@ class VectorCollector(Collector):
     def __repr__(self) -> str:
         number, stages, _ = self._workers
         workers = f", workers={number}" if number else ""
-        workers += f", stages={stages}" if number and stages > 1 else ""
+        workers += f", stages={stages}" if stages > 1 else ""
         return (
             f"{type(self).__name__}({self.envs.name}, num_envs={self.num_envs}, frames_per_batch="
             f"{self.frames_per_batch}, total_frames={self.total_frames}, seed={self.seed}, "

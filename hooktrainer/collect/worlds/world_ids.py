@@ -107,13 +107,8 @@ def _alias(original: str) -> dict[str, Any]:
             "kwargs": dict(kwargs),
             "additional_wrappers": minigrid_wrappers(mission_varies=kind == "KeyCorridor"),
         }
-    spec = gym.spec(original)
-    return {
-        "entry_point": spec.entry_point,
-        "vector_entry_point": spec.vector_entry_point,
-        "reward_threshold": spec.reward_threshold,
-        "max_episode_steps": spec.max_episode_steps,
-    }
+    names = ("entry_point", "vector_entry_point", "reward_threshold", "max_episode_steps")
+    return {name: getattr(gym.spec(original), name) for name in names}
 
 
 def wrapper(name: str, module: str = "hooktrainer.collect.families", **kwargs: Any) -> WrapperSpec:
