@@ -39,8 +39,10 @@ class Group:
 def group_runs(runs: Sequence[RunSummary]) -> list[Group]:
     """Group runs with equal options.
 
-    Of several with the same seed and options, the one with the most planned frames counts, and of
-    these the one that finished last. Forked runs are in one group if they have the same fork point.
+    Of several with the same seed and options, the one with the most planned frames counts. Of these
+    a run that was stopped, such as a replay of `hooktrainer rewind --to`, counts only if the others
+    were too. Then the one that finished last counts. Forked runs are in one group if they have the
+    same fork point.
 
     Returns:
         The groups, in order of their first run, each with a unique label.
@@ -118,17 +120,21 @@ def lineage(run: RunSummary, runs: Sequence[RunSummary]) -> str:
 def branches(runs: Sequence[RunSummary]) -> list[str]:
     """Draw the runs that branched off others, and these, as a tree: a line each.
 
-    A branch has the frames at which it branched off, and the options in which it differs. Empty if
-    no run has a parent among the runs.
+    A branch has the frames at which it branched off, and the options in which it differs. Of copies
+    of a run only the first has branches. Empty if no run has a parent among the runs.
     """
-    known = {run.id: run for run in runs if run.id is not None}
+    known: dict[str, RunSummary] = {}
+    for run in runs:
+        if run.id is not None:
+            known.setdefault(run.id, run)
     children: dict[str | None, list[RunSummary]] = {}
     for run in sorted(runs, key=lambda run: (_branch(run)[1] or 0, str(run.path))):
         parent = _branch(run)[0]
         children.setdefault(parent if parent in known else None, []).append(run)
 
     def draw(run: RunSummary, indent: str) -> list[str]:
-        below, lines = children.get(run.id, []) if run.id is not None else [], []
+        below = children.get(run.id, []) if known.get(run.id or "") is run else []
+        lines: list[str] = []
         for child in below:
             own, given = configuration(child), configuration(run)
             changed = [f"{n} {short(v)}" for n, v in own.items() if given.get(n) != v]
@@ -150,8 +156,9 @@ def _branch(run: RunSummary) -> tuple[Any, ...]:
 def _one_a_seed(group: Sequence[RunSummary]) -> dict[Any, RunSummary]:
     """Choose the run that counts for each seed of a group."""
 
-    def rank(run: RunSummary) -> tuple[bool, int, float]:
-        return run.status in ENDED, run.total_frames or 0, run.updated or 0.0
+    def rank(run: RunSummary) -> tuple[bool, int, bool, float]:
+        ended, stopped = run.status in ENDED, run.status == "stopped"
+        return ended, run.total_frames or 0, not stopped, run.updated or 0.0
 
     return {_evidence(run): run for run in sorted(group, key=rank)}
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+
 from finished_runs import write_run
 
+from hooktrainer import RunDir
 from hooktrainer.cli import main
 from hooktrainer.show import group_runs, summarize
+from hooktrainer.show.report.grouping import branches
 
 
 def test_runs_that_differ_only_by_seed_and_place_are_a_group(tmp_path):
@@ -65,6 +69,20 @@ def test_the_longer_of_two_runs_of_a_seed_counts(tmp_path):
     (group,) = group_runs([summarize(run) for run in (long, trial)])
     assert [run.path for run in group.runs] == [long.path]
     assert [run.path for run, _ in group.repeats] == [trial.path]
+
+
+def test_a_stopped_replay_does_not_replace_the_run_that_it_copies(tmp_path):
+    run = write_run(tmp_path / "a", options={"lr": 0.1})
+    shutil.copytree(run.path, tmp_path / "a-from-100")
+    replay = RunDir(tmp_path / "a-from-100")
+    replay.update(status="stopped", frames=200)
+    parent = {"path": str(run.checkpoints / "step_100"), "run_id": run.run_id, "frames": 100}
+    branch = write_run(tmp_path / "branch", options={"lr": 0.2})
+    branch.update(forked_from=parent)
+    runs = [summarize(one) for one in (run, replay, branch)]
+    own, _ = group_runs(runs)
+    assert [one.path for one in own.runs] == [run.path]
+    assert branches(runs) == [str(run.path), f"└ at 100, lr 0.2: {branch.path}"]
 
 
 def test_a_label_is_what_differs_from_the_baseline_rounded(tmp_path):
