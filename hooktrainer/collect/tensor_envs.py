@@ -52,14 +52,13 @@ class TensorEnvs(BatchedEnv):
             self.lost = f"{world.name} (restore_episodes=False)"
         method = Restore("none", self.lost) if self.lost else Restore("state", "it is tensors")
         self.restores = [method] * self.num_envs
-        self.action_format: ActionFormat
         if self.groups:
             self.action_format = GroupsFormat(self.groups)
-            self.entries = getattr(world, "entries", {})
         else:
             self.action_format = ActionFormat(self.action_space, options.categorical, options.clip)
-            self.entries = dict.fromkeys(options.info_keys, ((), np.float32))
+        # Those of several agents are among the entries of an outcome.
         self._info_keys = () if self.groups else options.info_keys
+        self.entries = dict.fromkeys(self._info_keys, ((), np.float32))
         start = self.action_format.start
         self._start = None if start is None else torch.as_tensor(start).to(self.device)
         if self.action_format.clips:

@@ -23,7 +23,7 @@ from ...base.lazy import import_optional
 from ...base.words import did_you_mean, listed
 from ...errors import ConfigError, StateMismatchError
 from ...store.rng import rng_state, set_rng_state, undisturbed
-from ..agent_groups import Grouping, check_agents_info_keys, entries_of, group_agents, space_of
+from ..agent_groups import Grouping, check_agents_info_keys, group_agents, space_of
 from ..info import InfoKeys, missing
 from ..tensor_envs import info_column
 from ..worlds.adapters.foreign_world import converted
@@ -78,7 +78,6 @@ class VmasWorld(TensorWorld):
         self.groups = group_agents(agents, groups)
         self.observation_space = space_of(self.groups, None, leave=False)
         self.action_space = spaces.Dict({one.name: one.action_space for one in self.groups})
-        self.entries = entries_of(self.groups, info_keys)
         self._returns: dict[str, torch.Tensor] = {}
         self._info_keys = check_agents_info_keys(info_keys, self.groups)
         self._agents = {agent.name: agent for agent in self.env.agents}
