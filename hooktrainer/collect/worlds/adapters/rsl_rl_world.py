@@ -49,7 +49,6 @@ class RslRlWorld(ForeignWorld):
     ) -> None:
         name = name_of(env)
         self._env = env
-        self._groups: dict[str, list[str]] = {}
         groups = self._observed(env.get_observations())
         self._groups = _resolved(name, groups, obs_groups)
         sets = self._sets(groups)
