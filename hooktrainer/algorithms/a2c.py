@@ -12,7 +12,7 @@ from .on_policy import CARTPOLE, OnPolicy
 
 @algorithm
 class A2C(OnPolicy):
-    """Advantage actor-critic, for one discrete action or continuous ones.
+    """Advantage actor-critic, for any actions.
 
     Mnih et al., 2016, arXiv:1602.01783, its synchronous form: one optimizer step a batch. The
     defaults solve CartPole.

@@ -18,7 +18,7 @@ from .task import Task
 
 @algorithm
 class BC(Offline):
-    """Behavior cloning: imitates the actions of a data set, discrete or continuous ones.
+    """Behavior cloning: imitates the actions of a data set, of any kind.
 
     Pomerleau, 1988, ALVINN: An Autonomous Land Vehicle in a Neural Network.
     """

@@ -64,7 +64,7 @@ _WALKING = {
 
 @algorithm
 class PPO(OnPolicy):
-    """Proximal policy optimization, for one discrete action or continuous ones.
+    """Proximal policy optimization, for any actions.
 
     Schulman et al., 2017, arXiv:1707.06347. The defaults solve CartPole; for continuous actions a
     smaller learning rate, 3e-4, is usual.

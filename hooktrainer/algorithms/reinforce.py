@@ -12,7 +12,7 @@ from .on_policy import CARTPOLE, OnPolicy
 
 @algorithm
 class REINFORCE(OnPolicy):
-    """REINFORCE with a learned baseline, for one discrete action or continuous ones.
+    """REINFORCE with a learned baseline, for any actions.
 
     Williams, 1992, Simple statistical gradient-following algorithms. Every action is reinforced by
     the discounted return that followed it, less the baseline. Where an episode goes on behind the

@@ -20,7 +20,7 @@ from .task import RunTask
 
 @algorithm
 class TRPO(OnPolicy):
-    """Trust region policy optimization, for one discrete action or continuous ones.
+    """Trust region policy optimization, for any actions.
 
     Schulman et al., 2015, arXiv:1502.05477: one natural gradient step of the policy on each batch,
     of limited divergence; then epochs of the value in mini-batches. Layers that both share, as with
