@@ -31,7 +31,8 @@ class HindsightReplay(ContinuedReplay):
     skipped until an episode has ended. Running episodes are part of the state.
 
     Args:
-        replay_buffer: A `hooktrainer.ReplayBuffer` with ``keys``, to which those needed are added.
+        replay_buffer: A `hooktrainer.replay.ReplayBuffer` with ``keys``, to which those needed are
+            added.
         compute_reward: As of the environments: maps the achieved goals after the steps, the desired
             goals, ``[n, ...]`` each, and n empty infos to rewards ``[n]``. If it does not return
             one for each row, it is called row by row.

@@ -22,7 +22,7 @@ class KLAdaptiveLR(AveragingHook):
 
     Before each optimizer step it takes the divergence between the collecting and the current policy
     over the mini-batch. Above ``2 * desired_kl`` the rate is divided by ``factor``; between 0 and
-    ``desired_kl / 2`` it is multiplied. This is the rule of rsl_rl (Rudin et al., 2022,
+    ``desired_kl / 2`` it is multiplied. This is the rule of rsl_rl (Rudin et al., 2021,
     arXiv:2109.11978, appendix), after Schulman et al., 2017, arXiv:1707.06347, section 4.
 
     The divergence is the entry ``"kl"`` of the losses: use ``ClipPPOLoss(kl=True)``. On an

@@ -69,7 +69,7 @@ class ReplayBufferTrainer(TrainerHookBase):
         return batch
 
     def _moved(self, batch: TensorDictBase) -> TensorDictBase:
-        """Move ``batch`` to the buffer's device; `hooktrainer.ReplayBuffer` takes any device."""
+        """Move ``batch`` to the buffer's device; a `ReplayBuffer` of hooktrainer takes any."""
         if isinstance(self.replay_buffer, ReplayBuffer) and not self.memmap:
             return batch
         storage = getattr(self.replay_buffer, "_storage", None)
