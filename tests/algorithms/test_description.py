@@ -149,7 +149,6 @@ def test_a_recipe_computes_what_its_algorithm_does(
         ),
         ("sac", {"dataset_fraction": 0.2}, "dataset"),
         ("dqn", {"noisy": True, "eps_end": 0.2}, "noisy=False"),
-        ("ppo", {"memory": "gru", "memory_length": 8}, "memory='transformer'"),
         ("td3", {"her_goals": 2}, "her"),
     ],
 )
