@@ -83,7 +83,8 @@ class Session(Trainer):
     Args:
         directory: The run's directory, for all `hooktrainer` commands.
         total_frames: Frames at which the run ends; ``None`` to end it with the block.
-        hooks: Hooks to register; `register_op` takes functions.
+        hooks: Hooks to register. `register_op` is for functions without a cadence: state that
+            is registered later is missing when a resumed run is restored, which is refused.
         points: The hook points that the loop calls. Hooks at others are then refused when the block
             begins; by default a warning lists them after the first optimizer step.
         resume: ``"latest"`` to continue the run in ``directory``, or begin it if there is none;
