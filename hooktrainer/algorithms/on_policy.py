@@ -156,15 +156,14 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
         if self.sde or kind != "gaussian":
             check_distribution(task.name, task.env_name, task.action_space, kind, self.sde)
         shares, gain = self.share_network, math.sqrt(2.0)
-        problem = None
+        problem, advice = None, "leave share_network out"
         if task.is_asymmetric and shares:
-            problem = f"{task.env_name} has observations {CRITIC!r}, which the value alone sees: "
+            problem = f"{task.env_name} has observations {CRITIC!r}, which the value alone sees"
         elif self.memory is not None and shares is False and not task.is_asymmetric:
-            problem = "policy and value have one memory: set memory=None, or "
+            problem = "policy and value have one memory"
+            advice = f"set memory=None, or {advice}"
         if problem is not None:
-            raise ConfigError(
-                f"{self.name()}: share_network={shares}, but {problem}leave share_network out."
-            )
+            raise ConfigError(f"{self.name()}: share_network={shares}, but {problem}: {advice}.")
         made = self._networks_of(task)
         if isinstance(made.shared, MemoryTrunk):
             orthogonal_init(made.shared.encoder, output_gain=gain)

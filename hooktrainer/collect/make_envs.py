@@ -175,8 +175,10 @@ def source_of(env: Envs, num_envs: int | None) -> tuple[Source, int]:
         source = EnvPoolEnv(env)
     if isinstance(source, gym.vector.VectorEnv):
         count = source.num_envs
-    elif isinstance(source, EnvSpec) or callable(source):
-        return source, _number(source.id if isinstance(source, EnvSpec) else env, num_envs)
+    elif isinstance(source, EnvSpec):
+        return source, _number(source.id, num_envs)
+    elif callable(source):
+        return source, _number(env, num_envs)
     else:
         count = len(_made_of(source))
     if num_envs not in (None, count):

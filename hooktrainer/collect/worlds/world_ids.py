@@ -107,8 +107,9 @@ def _alias(original: str) -> dict[str, Any]:
             "kwargs": dict(kwargs),
             "additional_wrappers": minigrid_wrappers(mission_varies=kind == "KeyCorridor"),
         }
+    spec = gym.spec(original)
     names = ("entry_point", "vector_entry_point", "reward_threshold", "max_episode_steps")
-    return {name: getattr(gym.spec(original), name) for name in names}
+    return {name: getattr(spec, name) for name in names}
 
 
 def wrapper(name: str, module: str = "hooktrainer.collect.families", **kwargs: Any) -> WrapperSpec:
