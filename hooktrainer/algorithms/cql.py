@@ -38,7 +38,8 @@ class CQL(OfflineValues):
         """Wire the trainer."""
         space = task.action_space
         if isinstance(space, spaces.Discrete):
-            q_network = QNetwork(task.networks.network(int(space.n)), task.in_keys).to(task.device)
+            network = task.networks.network(int(space.n))
+            q_network = QNetwork(network, task.in_keys, task.mask_key).to(task.device)
             discrete = DiscreteCQLLoss(
                 q_network,
                 min_q_weight=self.min_q_weight,

@@ -9,6 +9,7 @@ from torch import nn
 
 from ..collect.last_reward import LastReward
 from ..data import DataCollector, Subsequences
+from ..errors import ConfigError
 from ..networks import (
     Box,
     Categorical,
@@ -20,7 +21,7 @@ from ..objectives import DTLoss
 from ..run.config import Between, Count, FreeAmongSeeds, FreeOnResume, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
-from .check_spaces import Actions
+from .check_spaces import Actions, Observations
 from .config import Settings
 from .offline import Offline, dataset_for
 from .task import Task
@@ -60,6 +61,7 @@ class DT(Offline):
     """parts of episodes between two evaluations"""
 
     actions: ClassVar[Actions] = "discrete or continuous"
+    observations: ClassVar[Observations] = "vector"
     tuned_for: ClassVar[Settings] = {
         "Pendulum-v1": {
             "total_frames": 192_000,
@@ -74,6 +76,11 @@ class DT(Offline):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
+        if task.mask_key is not None:
+            raise ConfigError(
+                f"dt: {task.env_name} gives an action_mask, which its policy does not read: leave "
+                "that out; iql, cql and bc take one."
+            )
         dataset = dataset_for(task, self.dataset)
         parts = Subsequences(dataset, self.context_length)
         space = task.action_space

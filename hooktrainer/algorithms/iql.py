@@ -40,7 +40,8 @@ class IQL(OfflineValues):
         actor, space = self._policy(task), task.action_space
         if isinstance(space, spaces.Discrete):
             kind: type[IQLLoss] = DiscreteIQLLoss
-            qvalue: nn.Module = QNetwork(task.networks.network(int(space.n)), task.in_keys)
+            made = task.value_networks
+            qvalue: nn.Module = QNetwork(made.network(int(space.n)), made.in_keys)
         else:
             kind, qvalue = IQLLoss, task.qvalue()
         loss_module = kind(

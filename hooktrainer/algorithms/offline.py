@@ -17,14 +17,14 @@ from ..data import DataCollector, Dataset, load_dataset
 from ..errors import ConfigError
 from ..hooks import TargetNetUpdaterHook
 from ..loop.cadence import Every
-from ..networks import Box, DiagonalGaussian, Policy, distribution_for
+from ..networks import Box, DiagonalGaussian, EncodedNetwork, Policy, distribution_for
 from ..objectives import SoftUpdate
 from ..objectives.common import Loss
 from ..optim import FlatAdam
 from ..run.config import Between, Count, Fraction, FreeAmongSeeds, FreeOnResume, Rate
 from ..trainer import Trainer
 from .algorithm import EnvAlgorithm
-from .check_spaces import Actions, Observations
+from .check_spaces import Actions
 from .config import Word
 from .task import Task
 
@@ -94,7 +94,6 @@ class Offline(EnvAlgorithm):
     """transitions between two evaluations"""
 
     actions: ClassVar[Actions] = "continuous"
-    observations: ClassVar[Observations] = "vector"
     collects: ClassVar[bool] = False
 
     def _policy(self, task: Task) -> Policy:
@@ -102,11 +101,12 @@ class Offline(EnvAlgorithm):
         if not isinstance(task.action_space, spaces.Box):
             distribution = distribution_for(task.action_space)
             network = task.networks.network(distribution.parameter_features)
-            return Policy(network, distribution, task.in_keys).to(task.device)
+            policy = Policy(network, distribution, task.in_keys, action_mask_key=task.mask_key)
+            return policy.to(task.device)
         shape, *bounds = task.bounds()
         features = math.prod(shape)
         box = Box(features, *(bound.reshape(features) for bound in bounds))
-        bounded = nn.Sequential(task.networks.network(features), box)
+        bounded = EncodedNetwork(task.networks.network(features), box)
         return Policy(bounded, DiagonalGaussian(shape), task.in_keys).to(task.device)
 
     def _trained(self, loss_module: Any) -> Any:

@@ -19,6 +19,7 @@ SMALL = {"num_cells": (8,), "eval_episodes": 1, "progress_bar": False, "batch_si
 ONLINE = {"num_envs": 2, "steps_per_batch": 10, "init_random_frames": 0}
 VECTOR = spaces.Box(-1, 1, (3,))
 BOX, CHOICE = spaces.Box(-2, 3, (2, 2)), spaces.Discrete(3, start=5)
+IMAGE = spaces.Box(0, 255, (3, 36, 36), np.uint8)
 DEEP = spaces.Dict(picture=spaces.Box(0, 255, (6, 6, 1), np.uint8), rest=spaces.Dict(x=VECTOR))
 
 
@@ -39,6 +40,15 @@ def recorded(env: Any, path: Any) -> Dataset:
         ("bc", VECTOR, BOX, {}),
         ("iql", VECTOR, BOX, {}),
         ("td3bc", VECTOR, spaces.Box(-1, 1, ()), {}),
+        ("bc", DEEP, BOX, {}),
+        ("bc", DEEP, spaces.Dict(a=BOX, b=CHOICE), {}),
+        ("cql", DEEP, CHOICE, {}),
+        ("cql", DEEP, BOX, {}),
+        ("iql", DEEP, CHOICE, {}),
+        ("iql", DEEP, BOX, {}),
+        ("td3bc", DEEP, BOX, {}),
+        ("bc", IMAGE, CHOICE, {"network": "nature"}),
+        ("cql", IMAGE, CHOICE, {"network": "small"}),
     ],
 )
 def test_what_is_recorded_is_learned_from(name, observation, action, options, tmp_path):
@@ -46,6 +56,25 @@ def test_what_is_recorded_is_learned_from(name, observation, action, options, tm
     dataset = recorded(env, tmp_path / "data")
     run = algorithms.get(name)(env=env, dataset=dataset, total_frames=40, **SMALL, **options)
     assert run.train().optim_count > 0
+
+
+@pytest.mark.parametrize("name", ["bc", "cql", "iql"])
+def test_what_a_mask_forbids_is_not_done_by_a_policy_from_data(name, tmp_path):
+    env = partial(AnyEnv, VECTOR, spaces.Discrete(5), mask_size=5)  # which refuses it
+    dataset = recorded(env, tmp_path / "data")
+    run = algorithms.get(name)(env=env, dataset=dataset, total_frames=40, **SMALL)
+    assert run.train().metrics.reported["eval/return"] == 9.0
+    with pytest.raises(ConfigError, match=r"dt: .*action_mask.*leave that out; iql, cql and bc"):
+        algorithms.get("dt")(env=env, dataset=dataset, total_frames=40, **SMALL).trainer()
+
+
+def test_critics_from_data_see_what_is_for_them_alone(tmp_path):
+    env = partial(AnyEnv, spaces.Dict(x=VECTOR, critic=spaces.Box(-1, 1, (4,))), CHOICE)
+    dataset = recorded(env, tmp_path / "data")
+    run = algorithms.get("iql")(env=env, dataset=dataset, total_frames=40, **SMALL)
+    loss_module: Any = run.train().loss_module
+    assert loss_module.qvalue_network[0].in_keys == loss_module.value_network.in_keys == ["critic"]
+    assert loss_module.actor_network.in_keys == ["x"]
 
 
 @pytest.mark.parametrize("memory", [None, "lstm"])
