@@ -82,7 +82,7 @@ RUN is the directory of a run; RUN@best and RUN@FRAMES are checkpoints of it, or
 command has --help: hooktrainer ckpt prune --help. hooktrainer --version prints the version.
 
 Exit codes: 0 done; 1 a check failed, there are differences, or nothing was changed; 2 wrong usage,
-or there is no such run or checkpoint; 130 and 143 interrupted by SIGINT and SIGTERM."""
+or there is no such run or checkpoint; 129, 130 and 143 interrupted by SIGHUP, SIGINT, SIGTERM."""
 Shell = Annotated[Literal["bash", "zsh", "fish"], Positional]
 
 

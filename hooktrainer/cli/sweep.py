@@ -34,7 +34,7 @@ def sweep(
     words: Words,
     /,
     *,
-    options: Annotated[SweepOptions, OmitArgPrefixes] = _DEFAULTS,
+    study: Annotated[SweepOptions, OmitArgPrefixes] = _DEFAULTS,
     space: File = None,
     search: Patterns = (),
     confirm: Count = 10,
@@ -54,7 +54,7 @@ def sweep(
 
     Args:
         words: an algorithm, and options of it that are the same in all trials
-        options: the search
+        study: its trials, and how they are scored
         space: YAML, by option {low: ..., high: ..., log: true}, a list of values, or null
         search: an entry of it, 'lr={low: 1e-4, high: 1e-2, log: true}'; may be repeated
         confirm: from how many fresh seeds winner and default settings are trained; 0 for none
@@ -68,7 +68,7 @@ def sweep(
 
         import_optuna()  # fail before anything is created
         algorithm, fixed = _algorithm(words)
-        made = Sweep(algorithm, options, fixed=fixed, space=_space(space, search))
+        made = Sweep(algorithm, study, fixed=fixed, space=_space(space, search))
         try:
             return _run(made, confirm, as_json=json)
         finally:
@@ -81,7 +81,7 @@ def separate_arguments(words: list[str]) -> list[str]:
         return words
     flags = {"--help", "-h", "--json"}
     names = {*inspect.signature(sweep).parameters, *(one.name for one in fields(SweepOptions))}
-    with_value = {"--" + name.replace("_", "-") for name in names - {"words", "options"}} - flags
+    with_value = {"--" + name.replace("_", "-") for name in names - {"words", "study"}} - flags
     own, others = list[str](), list[str]()
     rest = iter(words[1:])
     for word in rest:

@@ -252,7 +252,7 @@ class RunConfig:
     """
 
     total_frames: FreeOnResume[Count]
-    """frames after which the run ends"""
+    """frames after which the run ends; tuned settings may give them"""
     total_minutes: FreeOnResume[Annotated[float, Range(check_positive)] | None] = None
     """minutes of training, those before a resume included, after which the run ends; None: none"""
     stop_when: Means[str | None] = None
