@@ -65,6 +65,20 @@ class SAC(WithSACCritics, WithStateDependentExploration):
             "eval_interval": 5_000,
             "eval_episodes": 20,
         },
+        # Half as many updates as frames, of smaller networks and samples than rl-zoo's.
+        "LunarLanderContinuous-v3": {
+            "total_frames": 500_000,
+            "num_envs": 8,
+            "steps_per_batch": 8,
+            "optim_steps_per_batch": 32,
+            "init_random_frames": 10_000,
+            "buffer_size": 500_000,
+            "batch_size": 128,
+            "lr": 7e-4,
+            "eval_interval": 50_000,
+            "eval_episodes": 20,
+            "save_interval": 50_000,
+        },
         **{robot: {**RUNNING, "actor_lr": 3e-4} for robot in LOCOMOTION},
     }
 
