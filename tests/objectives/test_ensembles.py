@@ -258,6 +258,24 @@ def test_the_layers_of_droq_are_linear_dropout_norm_activation():
     assert not torch.equal(network(x), network(x))
 
 
+def test_droq_equals_its_authors(monkeypatch):
+    """Hiraoka's code (f89a79a: KUCodebase, SacAgent), with these networks, actions and dropout."""
+
+    def dropout(x, p, training, inplace):
+        return x * (wave(x.shape[-2:]) > -0.5) / (1 - p) if training else x
+
+    monkeypatch.setattr(nn.functional, "dropout", dropout)
+    critics = ensemble(norm=dropout_and_layer_norm(0.25))
+    loss = with_other_targets(REDQLoss(FixedActor(), critics, **OPTIONS))
+    out = loss(recorded_batch())
+    assert out["loss_qvalue"].item() == pytest.approx(9.1778984, abs=1e-5)
+    assert out["loss_actor"].item() == pytest.approx(-0.5254590, abs=1e-6)
+    out["loss_qvalue"].backward()
+    norms = [p.grad[0].norm().item() for p in loss.qvalue_network.parameters()]
+    theirs = [0.3443569, 0.2854202, 1.553062, 1.0760493, 1.973667, 1.7684934]
+    assert norms == pytest.approx(theirs, abs=1e-5)
+
+
 # -- CrossQ ---------------------------------------------------------------------------------------
 
 
@@ -374,11 +392,11 @@ def test_batch_statistics_are_kept_precisely_under_autocast(warm_up):
 ATOMS = {"num_atoms": 5, "v_min": -1.0, "v_max": 1.0}
 
 
-def with_other_targets(loss):
+def with_other_targets(loss, network="qvalue_network"):
     """A loss whose target networks are not its networks."""
-    targets = dict(loss.target_qvalue_network.named_buffers())
-    for name, parameter in loss.qvalue_network.named_parameters():
-        targets[name].copy_(0.5 * parameter + 0.1)
+    targets = dict(getattr(loss, f"target_{network}").named_buffers())
+    for name, parameter in getattr(loss, network).named_parameters():
+        targets[name].copy_(0.5 * parameter.detach() + 0.1)
     return loss
 
 
