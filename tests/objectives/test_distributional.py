@@ -1,4 +1,4 @@
-"""C51, QR-DQN and IQN: by hand, as TorchRL's and sb3-contrib's losses, with every option."""
+"""C51, QR-DQN and IQN: by hand, as TorchRL's, sb3-contrib's, Tianshou's."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from test_dqn import batch_by_hand, make_batch
+from test_ensembles import recorded_batch, wave, with_other_targets
 from torch import nn
 from torchrl.modules import DistributionalQValueActor
 from torchrl.objectives import DistributionalDQNLoss as TorchRLLoss
@@ -174,6 +175,31 @@ def test_iqn_is_the_quantile_loss_of_what_it_draws():
         huber = 0.5 * error**2 if error.abs() <= 1 else error.abs() - 0.5
         total += (fractions[row, i] - float(error < 0)).abs() * huber / 5 / 8
     torch.testing.assert_close(value, total)
+
+
+def test_iqn_equals_tianshous(monkeypatch):
+    """One step of Tianshou 0.5.1's IQNPolicy with these networks, batch and fractions.
+
+    It has no cosine of ``i = 0``, which is 1: its bias is the sum of that one's weight and ours.
+    """
+    network, batch = iqn(), recorded_batch()
+    for place, parameter in enumerate(network.parameters()):
+        parameter.data = wave(parameter.shape, place)
+    batch["observation"], batch["next", "observation"] = wave((6, 4)), wave((6, 4), 2.0)
+    batch["action"] = torch.arange(6) % 3
+    loss = with_other_targets(QuantileDQNLoss(network, gamma=0.9, double_dqn=True), "value_network")
+    phases = iter([0.0, 0.2])  # of the fractions of the network and of its target
+
+    def fractions(*shape, device):
+        return (0.37 * torch.arange(30) + next(phases)).view(shape) % 1
+
+    monkeypatch.setattr(torch, "rand", fractions)
+    out = loss(batch)["loss"]
+    assert out.item() == pytest.approx(5.6637554, abs=1e-5)
+    out.backward()
+    norms = [parameter.grad.norm().item() for parameter in network.parameters()]
+    theirs = [3.7203579, 4.0908308, 4.242322, 1.311999, 3.6978264, 0.7393075, 5.6101317, 3.536803]
+    assert norms == pytest.approx(theirs, abs=1e-5)
 
 
 NETWORKS = {
