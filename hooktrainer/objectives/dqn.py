@@ -30,7 +30,7 @@ class DQNLoss(ReplayLoss):
             (van Hasselt et al., 2016, arXiv:1509.06461).
         rescale_values: Whether the network learns values rescaled by ``sign(x) * (sqrt(abs(x) + 1)
             - 1) + 0.001 * x``, so that large returns need no other scale (Pohlen et al., 2018,
-            arXiv:1805.11593).
+            arXiv:1805.11593; the 0.001 is that of R2D2).
 
     Examples:
         >>> loss = DQNLoss(QNetwork(mlp(4, 2)), double_dqn=True)

@@ -47,7 +47,7 @@ class ReplayLoss(Loss):
     (Kapturowski et al., 2019, Recurrent Experience Replay in Distributed Reinforcement Learning).
     The final observation of an episode or sequence is processed from the states after its last
     step. The priority of a sequence is 0.9 of its greatest plus 0.1 of its mean error, as in that
-    paper.
+    paper, whose errors are absolute; those of `DQNLoss` are squared.
 
     Args:
         gamma: Discount factor.

@@ -1,4 +1,4 @@
-"""Losses over sequences equal a loop over their steps, and what is burnt in gets no gradient."""
+"""Losses over sequences equal a loop over their steps, and R2D2's of DI-engine."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from typing import Any
 import pytest
 import torch
 from tensordict import TensorDict
+from test_ensembles import wave, with_other_targets
 from torch import nn
 
 from hooktrainer import ConfigError
 from hooktrainer.networks import (
     DeterministicPolicy,
     GRUMemory,
+    LSTMMemory,
     MemoryTrunk,
     QNetwork,
     TanhGaussianPolicy,
     ValueNetwork,
     mlp,
+    q_head,
 )
 from hooktrainer.objectives import DDPGLoss, DQNLoss, SACLoss, TD3Loss
 
@@ -231,6 +234,48 @@ def test_burn_in_steps_have_no_gradient_but_update_the_states(name):
     torch.manual_seed(5)
     for key, value in other(rest).items():
         torch.testing.assert_close(out[key], value)
+
+
+def r2d2(n_steps: int, burn_in: int) -> tuple[torch.Tensor, DQNLoss, TensorDict]:
+    """A loss's value, the loss, and its batch: two sequences, of which the second terminates."""
+    trunk = MemoryTrunk(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), LSTMMemory(4, 4))
+    head = q_head(4, 3, (4,), dueling=True)
+    for place, parameter in enumerate([*trunk.parameters(), *head.parameters()]):
+        parameter.data = wave(parameter.shape, place)
+    network = QNetwork(nn.Identity(), trunk.in_keys, trunk=trunk, head=head)
+    options: Any = {"n_steps": n_steps, "burn_in": burn_in, "double_dqn": True}
+    loss = DQNLoss(network, gamma=0.9, rescale_values=True, **options)
+    observed = torch.cat([wave((2, 6, 3)), wave((2, 1, 3), 2.0)], 1)
+    following = {
+        "observation": observed[:, 1:],
+        "reward": 3 * wave((2, 6, 1), 3.0),
+        "terminated": torch.arange(12).view(2, 6, 1) == 11,
+    }
+    content = {
+        "observation": observed[:, :-1],
+        "is_init": torch.zeros(2, 6, 1, dtype=torch.bool),
+        "memory": {"h": wave((2, 1, 4), 4.0), "c": wave((2, 1, 4), 5.0)},
+        "action": torch.arange(12).view(2, 6) % 3,
+        "next": following,
+    }
+    batch = TensorDict(content, [2])
+    return with_other_targets(loss, "value_network")(batch)["loss"], loss, batch
+
+
+def test_r2d2_equals_di_engines():
+    """One step of DI-engine 0.5.3's R2D2Policy, with the paper's 0.001 in `rescaled`."""
+    value, loss, batch = r2d2(n_steps=1, burn_in=2)
+    assert value.item() == pytest.approx(2.2820864, abs=1e-5)
+    torch.testing.assert_close(batch["td_error"].flatten(), torch.tensor([4.3504124, 7.4970808]))
+    value.backward()
+    norms = [parameter.grad.norm().item() for parameter in loss.value_network.parameters()]
+    theirs = [0.7060116, 0.481294, 1.3132285, 0.3225963, 0.524071, 0.524071, 1.4701762]
+    theirs += [3.2032516, 3.770669, 2.5282593, 0.250095, 0.6385444, 0.3859135, 0.9095344]
+    assert norms == pytest.approx(theirs, abs=1e-5)
+    # Of three steps theirs leaves out the last two, which do not have as many: ours are the mean of
+    # four steps, and of these two.
+    first = 4 * r2d2(n_steps=3, burn_in=2)[0] - 2 * r2d2(n_steps=3, burn_in=4)[0]
+    assert first.item() == pytest.approx(2 * 5.6133041, abs=1e-4)
 
 
 def test_impossible_sequences_are_refused():
