@@ -1,10 +1,12 @@
-"""The clipped PPO loss: equal to TorchRL's in every entry and every gradient."""
+"""The clipped PPO loss: equal to TorchRL's in every entry and every gradient, with a dual clip."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from tensordict import TensorDict
+from test_ensembles import wave
+from torch import nn
 from torchrl.objectives import ClipPPOLoss as TorchRLLoss
 
 from hooktrainer.errors import ConfigError
@@ -74,6 +76,26 @@ def test_dual_clip_bounds_the_loss_of_negative_advantages():
     assert losses["loss_objective"].item() == pytest.approx((3 + 2.5 - 1.2 + 1.25) / 4)
     losses["loss_objective"].backward()
     assert logits.grad.any(-1).tolist() == [False, True, False, True]
+
+
+def test_dual_clip_equals_tianshous():
+    """Of Tianshou 0.5.1: ``loss/clip`` of ``PPOPolicy.learn`` on this batch, and its gradient."""
+    actor = CategoricalPolicy(nn.Linear(3, 2))
+    for place, parameter in enumerate(actor.parameters()):
+        parameter.data = wave(parameter.shape, place)
+    batch = TensorDict(
+        observation=wave((24, 3)),
+        action=torch.arange(24) % 2,
+        action_log_prob=1.5 * wave((24,), 1.0) - 2.0,
+        advantage=wave((24, 1), 2.0),
+        batch_size=[24],
+    )
+    loss = ClipPPOLoss(actor, entropy_bonus=False, dual_clip=3.0)(batch)["loss_objective"]
+    assert loss.item() == pytest.approx(0.5916299, abs=1e-6)
+    loss.backward()
+    first = torch.tensor([-0.0156264, -0.0562187, -0.0703704])
+    torch.testing.assert_close(actor.network.weight.grad, torch.stack([first, -first]))
+    torch.testing.assert_close(actor.network.bias.grad, torch.tensor([-0.0658724, 0.0658724]))
 
 
 def test_the_divergence_is_kullback_and_leiblers_or_its_estimate_over_collected_rows():
