@@ -1,8 +1,10 @@
-"""Noisy layers and dueling streams, by hand."""
+"""Noisy layers and dueling streams: by hand, and equal to TorchRL's."""
 
 from __future__ import annotations
 
+import pytest
 import torch
+import torchrl.modules.models as torchrl
 from torch import nn
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
@@ -74,6 +76,34 @@ def test_dueling_by_hand():
         advantage.weight.copy_(torch.tensor([[0, 1.0, 0], [0, 0, 1.0]]))
     head = DuelingHead(value, advantage)
     assert head(torch.tensor([[1.0, 3.0, 5.0]])).tolist() == [[0.0, 2.0]]
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_dueling_and_noisy_layers_equal_torchrls(noisy, monkeypatch):
+    layer = torchrl.NoisyLinear if noisy else nn.Linear
+    options = {"in_features": 4, "num_cells": 5, "activation_class": nn.ReLU, "layer_class": layer}
+    theirs = torchrl.DuelingMlpDQNet(2, mlp_kwargs_output=options)
+    theirs.features = nn.Identity()
+    ours = q_head(4, 2, (5,), dueling=True, noisy=noisy)
+    mine, others = (
+        [*head.value.parameters(), *head.advantage.parameters()] for head in (ours, theirs)
+    )
+    for parameter, other in zip(mine, others, strict=True):
+        other.data.copy_(parameter)
+    x = torch.randn(6, 4)
+
+    def randn(size, **options):
+        return torch.sin(torch.arange(size) + 0.3 * size)
+
+    monkeypatch.setattr(torch, "randn", randn)
+    theirs.apply(torchrl.reset_noise)
+    with set_exploration_type(ExplorationType.RANDOM):  # without it theirs has no noise
+        found, expected = ours(x), theirs(x)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(found.square().sum(), mine),
+        torch.autograd.grad(expected.square().sum(), others),
+    )
 
 
 def test_each_atom_has_a_value_and_advantages():
