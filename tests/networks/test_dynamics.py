@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from hooktrainer.networks import DynamicsEnsemble
@@ -31,6 +32,26 @@ def test_it_learns_to_predict_the_next_observation_and_the_reward():
     assert predicted.shape == following.shape
     assert (predicted - following).abs().mean() < 0.3
     assert (predicted_reward - reward).abs().mean() < reward.std() / 2
+
+
+def test_the_loss_equals_mbrls():
+    """Of mbrl 0.2.0: OneDTransitionRewardModel.loss of a GaussianMLP with these parameters."""
+
+    def wave(shape, phase=0.0):
+        return torch.sin(0.7 * torch.arange(torch.Size(shape).numel()) + phase).reshape(shape)
+
+    model = DynamicsEnsemble(2, 1, num_models=2, num_cells=(4,))
+    parameters = [*model.weights, *model.biases, model.least_log_var, model.greatest_log_var]
+    for place, parameter in enumerate(parameters[:4]):
+        parameter.data = wave(parameter.shape, place)
+    model.least_log_var.data, model.greatest_log_var.data = wave((3,)) - 1.5, wave((3,)) + 0.5
+    entries = [wave((2, 5, size), phase) for phase, size in enumerate((2, 1, 2, 1))]
+    loss = model.loss(*entries)
+    assert loss.item() == pytest.approx(2.3944757, abs=1e-5)
+    loss.backward()
+    norms = [parameter.grad.norm().item() for parameter in parameters]
+    theirs = [1.5334102, 0.7976847, 0.7401560, 0.9374348, 0.3465704, 0.1043759]
+    assert norms == pytest.approx(theirs, abs=1e-5)
 
 
 def test_the_log_variance_stays_in_its_bounds():
