@@ -121,6 +121,27 @@ def test_goals_were_achieved_by_the_strategy_in_the_episode(strategy):
     assert "episode" not in sample.keys()  # noqa: SIM118
 
 
+# Of HerReplayBuffer of Stable-Baselines3 2.9.2, for these steps: in 2,400 of 3,000 transitions
+# a goal was replaced. Each of them has its observation, goal and reward.
+THEIRS = {
+    "future": "00+0 01-1 11+0 22+0 23-1 24-2 33+0 34-1 44+0",
+    "final": "01-1 11+0 24-2 34-1 44+0",
+    "episode": "00+0 01-1 10+1 11+0 22+0 23-1 24-2 32+1 33+0 34-1 42+2 43+1 44+0",
+}
+
+
+@pytest.mark.parametrize("strategy", THEIRS)
+def test_goals_and_rewards_are_those_of_stable_baselines3(strategy):
+    hook = make_hook(strategy, batch_size=3_000)
+    hook.extend(steps(0, 5, ends=(1, 4)))
+    sample = hook.sample(steps(0, 1))
+    entries = [sample[key] for key in ("observation", "desired_goal", ("next", "reward"))]
+    rows = torch.cat(entries, -1).tolist()
+    found = [f"{at:.0f}{goal:.0f}{value:+.0f}" for at, goal, value in rows if goal >= 0]
+    assert sorted(set(found)) == THEIRS[strategy].split()
+    assert len(found) == 2_400
+
+
 @pytest.mark.parametrize("strategy", ["future", "final", "episode"])
 def test_goals_of_episodes_that_are_overwritten_in_part(strategy):
     hook = make_hook(strategy, size=10, batch_size=1_000)
