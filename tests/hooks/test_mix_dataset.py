@@ -59,6 +59,14 @@ def test_so_many_rows_are_of_the_data(fraction, number):
     assert set(mixed.keys(True, True)) == {"observation", ("next", "reward")}
 
 
+def test_half_of_a_sample_is_of_the_data_as_in_rlpd(monkeypatch):
+    """What its authors (ikostrikov/rlpd, c90fd4b) combine of these samples, in another order."""
+    monkeypatch.setattr(torch, "randint", lambda *size, device: torch.tensor([3, 1, 4, 1]))
+    mixed = MixDataset(transitions(5))(transitions(8, first=0.0))
+    theirs = [103.0, 0.0, 101.0, 1.0, 104.0, 2.0, 101.0, 3.0]
+    assert sorted(mixed["next", "reward"].flatten().tolist()) == sorted(theirs)
+
+
 def test_every_transition_of_the_data_is_drawn():
     data = transitions(4).select(("next", "reward"))
     torch.manual_seed(0)
