@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from tensordict import NestedKey
 
 from ..errors import ConfigError
 from ..hooks import (
@@ -145,9 +146,7 @@ class OffPolicy(FromSequences):
     for yes with categorical critics of SAC and TD3, else no"""
     n_steps: Count = 1
     """rewards in each target, before the value of the observation that many steps later"""
-    dataset: Annotated[Any, Word("DATASET"), Without(memory=None, n_steps=1, prioritized=False)] = (
-        None
-    )
+    dataset: Annotated[Any, Word("DATASET"), Without(memory=None, prioritized=False)] = None
     """a data set that a part of every sample is from, as in Ball et al., 2023, RLPD"""
     dataset_fraction: Annotated[Fraction, Needs("dataset")] = 0.5
     """that part"""
@@ -173,10 +172,13 @@ class OffPolicy(FromSequences):
     ) -> ReplayBuffer:
         """Return a buffer of what the loss reads: transitions, or sequences with a memory."""
         rows, sample = self._rows()
-        keys = loss_module.in_keys
-        if self.memory is None and self.n_steps > 1:
-            keys.append(STEPS)
+        keys = self._keys(loss_module)
         return ReplayBuffer(rows, batch_size=sample, sampler=sampler, keys=keys, device=task.device)
+
+    def _keys(self, loss_module: ReplayLoss) -> list[NestedKey]:
+        """Return what the loss reads of transitions, of several steps or one, or of sequences."""
+        joins = self.memory is None and self.n_steps > 1
+        return [*loss_module.in_keys, STEPS] if joins else loss_module.in_keys
 
     def _replay(
         self, task: Task, loss_module: ReplayLoss, buffer: ReplayBuffer
@@ -194,7 +196,10 @@ class OffPolicy(FromSequences):
 
     def _mixed(self, task: Task, loss_module: ReplayLoss) -> list[TrainerHookBase]:
         """Return what mixes transitions of a data set into samples."""
-        data = dataset_for(task, self.dataset).select(loss_module.in_keys).to(task.device)
+        dataset = dataset_for(task, self.dataset)
+        if self.n_steps > 1:
+            dataset = dataset.multi_step(self.n_steps, gamma=self.gamma)
+        data = dataset.select(self._keys(loss_module)).to(task.device)
         mix = MixDataset(data, self.dataset_fraction)
         if self.dataset_fraction_end is None:
             return [mix]

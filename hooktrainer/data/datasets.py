@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +25,7 @@ from ..errors import (
 )
 from ..loop.hook import TrainerHookBase
 from ..loop.metrics import Latest
+from ..objectives.multi_step import STEPS, multi_step_return
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
@@ -81,6 +82,19 @@ class Dataset:
             entries = sorted(map(str, self.transitions.keys(True, True)))
             raise ConfigError(f"the data set has no {missing}; it has {entries}.")
         return self.transitions.select(*keys)
+
+    def multi_step(self, n_steps: int, *, gamma: float = 0.99) -> Dataset:
+        """Return a data set of transitions of ``n_steps`` steps, one that begins with each.
+
+        They are those that `hooktrainer.MultiStepReplay` stores, with ``"steps_to_next_obs"``.
+        """
+        data = self.transitions["next"]
+        ends = (data["terminated"] | data["truncated"]).flatten()
+        total, number = multi_step_return(data["reward"].flatten(), ends, n_steps, gamma)
+        rows = self.transitions.exclude("next")
+        rows["next"] = data[torch.arange(len(self)) + number - 1]
+        rows["next", "reward"] = total.reshape(data["reward"].shape)
+        return replace(self, transitions=rows.set(STEPS, number.unsqueeze(-1)))
 
     def log(self, batch: TensorDictBase | None = None) -> dict[str, Any]:
         """Return the metrics ``data/return`` and ``data/episodes``: an op for a log point."""

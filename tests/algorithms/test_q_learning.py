@@ -125,7 +125,7 @@ def test_a_model_of_single_steps_takes_no_n_step_returns():
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("rainbow", {"dataset": "data"}),  # its default is 3
+        ("rainbow", {"her": "future"}),  # its default is 3
         ("dqn", {"env": "MountainCar-v0", "tuned": True, "her": "future"}),  # and that tuned for it
     ],
 )

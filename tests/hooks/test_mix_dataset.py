@@ -9,9 +9,10 @@ import torch
 from resuming import whole_and_resumed
 from tensordict import TensorDict
 
-from hooktrainer import ConfigError, MixDataset, Trainer
+from hooktrainer import ConfigError, MixDataset, MultiStepReplay, Trainer
 from hooktrainer.algorithms import DQN, SAC
 from hooktrainer.data import Dataset
+from hooktrainer.replay import ReplayBuffer, SamplerWithoutReplacement
 
 
 def transitions(number: int, first: float = 100.0) -> TensorDict:
@@ -45,6 +46,36 @@ def example_trainer() -> Trainer:
 def example(trainer: Trainer) -> MixDataset:
     loss: Any = trainer.loss_module
     return MixDataset(transitions(20).select(*loss.in_keys))
+
+
+def test_data_of_an_n_step_learner_are_what_it_stores_of_the_same_episodes():
+    data = transitions(12)
+    ends = {5: "terminated", 8: "truncated", 11: "truncated"}
+    for place, kind in ends.items():
+        data["next", kind][place] = True
+    steps = data.unsqueeze(0).clone()
+    steps["next", "done"] = steps["next", "terminated"] | steps["next", "truncated"]
+    keys = [*data.keys(True, True), "steps_to_next_obs"]
+    buffer = ReplayBuffer(20, batch_size=12, sampler=SamplerWithoutReplacement(), keys=keys)
+    MultiStepReplay(buffer, 3, gamma=0.5).extend(steps)
+    found = Dataset(data).multi_step(3, gamma=0.5).transitions
+    stored = buffer.sample()
+    assert len(buffer) == len(found) == 12
+    ordered = [rows[rows["next", "reward"].flatten().argsort()] for rows in (stored, found)]
+    for key in keys:
+        torch.testing.assert_close(ordered[0][key], ordered[1][key])
+    assert found["next", "reward"][3].item() == 103 + 0.5 * 104 + 0.25 * 105
+    assert found["steps_to_next_obs"].flatten().tolist() == [3, 3, 3, 3, 2, 1, 3, 2, 1, 3, 2, 1]
+
+
+def test_an_n_step_learner_mixes_transitions_of_n_steps():
+    trainer, sampled = make(n_steps=3), []
+    trainer.register_op("post_loss", lambda batch: sampled.append(batch.clone()))
+    trainer.train()
+    rows = torch.cat(sampled)
+    of_data = rows[rows["next", "reward"].flatten() >= 100]
+    assert len(of_data) == len(rows) / 2
+    assert of_data["steps_to_next_obs"].max() == 3
 
 
 @pytest.mark.parametrize(("fraction", "number"), [(0.0, 0), (0.3, 3), (0.5, 5), (1.0, 10)])
