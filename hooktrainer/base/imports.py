@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, MissingPackageError, NotFoundError
+from .words import did_you_mean
 
 
 def import_named(name: str) -> Any:
@@ -25,6 +26,8 @@ def import_named(name: str) -> Any:
         raise ConfigError(f"{name!r}: name an object as path/to/file.py:Name or module:Name.")
     try:
         module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+        if not hasattr(module, own):
+            raise ConfigError(f"{name}: there is no {own} in it.{did_you_mean(own, vars(module))}")
         return getattr(module, own)
     except ModuleNotFoundError as error:
         raise MissingPackageError(f"{name}: {error}: install what it needs.") from error

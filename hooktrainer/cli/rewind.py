@@ -64,6 +64,8 @@ def rewind(
         )
     copy = _beside(run, f"-from-{target.frames if target else 0}", into)
     words = [*args]
+    if scripts.value_of(args, "--hook") is not None:
+        words += ["--allow-change", "hook"]
     if to is not None:
         if scripts.value_of(args, "--total-frames") is None:
             _check_reached(run, to)

@@ -259,7 +259,7 @@ class RunConfig:
     """condition at which the run stops, such as 'not finite(loss)'; None: none"""
     debug: Means[Annotated[bool, Needs("stop_when")]] = False
     """with stop_when, say after which hook a parameter is not finite, and open a debugger"""
-    hook: Means[Names] = ()
+    hook: Names = ()
     """register a hook of your own, made without arguments: file.py:Name; may be repeated"""
     seed: FreeAmongSeeds[Seed] = 0
     """seed of the networks, the environments and the exploration"""

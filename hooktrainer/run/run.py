@@ -444,10 +444,13 @@ class Run:
 
 
 def _made(name: str) -> TrainerHookBase:
-    """Make the hook of the class that ``--hook`` names; one without state may be left out again."""
+    """Make the hook of the class that ``--hook`` names; one without state is not saved."""
     kind = import_named(name)
     if not (isinstance(kind, type) and issubclass(kind, TrainerHookBase)):
-        raise ConfigError(f"--hook {name}: {kind!r:.80} is no class derived from TrainerHookBase.")
+        raise ConfigError(
+            f"--hook {name}: {kind!r:.80} is no class derived from TrainerHookBase: derive one, with "
+            "the hook point as at = ... and the function as __call__."
+        )
     try:
         hook = kind()
     except TypeError as error:

@@ -61,6 +61,15 @@ def test_a_hook_of_a_file_is_registered_saved_and_resumed(words):
     assert json.loads(Path("run/run.json").read_text())["metrics"]["own/count"] == 6
 
 
+def test_a_resumed_run_has_the_hooks_that_it_had(words):
+    assert hooktrainer(*words, "--hook", "mine.py:Watches").returncode == 0
+    longer = ["--resume", "latest", "--total-frames", "192"]
+    refused = hooktrainer(*words, *longer)
+    assert refused.returncode == 2
+    assert "hook: ['mine.py:Watches'] before, [] now" in refused.stderr
+    assert hooktrainer(*words, *longer, "--allow-change", "hook").returncode == 0
+
+
 def test_a_hook_watches_a_replay(words):
     assert hooktrainer(*words).returncode == 0
     extra = ["--", "--hook", "mine.py:Watches"]
@@ -75,8 +84,9 @@ def test_a_hook_watches_a_replay(words):
         ("mine.py", "name an object as path/to/file.py:Name"),
         ("nowhere.py:Counts", "there is no file nowhere.py"),
         ("nowhere:Counts", "No module named 'nowhere'"),
-        ("mine.py:Wrong", "has no attribute 'Wrong'"),
-        ("mine.py:Nothing", "7 is no class derived from TrainerHookBase"),
+        ("mine.py:Wrong", "mine.py:Wrong: there is no Wrong in it"),
+        ("mine.py:Watch", "there is no Watch in it. Did you mean Watches"),
+        ("mine.py:Nothing", "7 is no class derived from TrainerHookBase: derive one, with"),
         ("mine.py:Needs", "made without arguments"),
     ],
 )

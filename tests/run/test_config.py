@@ -31,9 +31,10 @@ def test_every_option_is_a_means_of_the_run_or_a_part_of_what_is_run():
     names = {field.name for field in fields(RunConfig)}
     free_on_resume = marked(RunConfig, Mark.MEANS, Mark.ON_RESUME)
     assert names - free_on_resume == {
-        *("seed", "log_interval", "save_interval", "overlap", "shards", "deterministic")
+        *("hook", "seed", "log_interval", "save_interval"),
+        *("overlap", "shards", "deterministic"),
     }
-    assert names - FREE_AMONG_SEEDS == {"overlap", "shards", "deterministic"}
+    assert names - FREE_AMONG_SEEDS == {"hook", "overlap", "shards", "deterministic"}
 
 
 @pytest.mark.parametrize("name", algorithms.names())

@@ -41,8 +41,8 @@ def group_runs(runs: Sequence[RunSummary]) -> list[Group]:
 
     Of several with the same seed and options, the one with the most planned frames counts. Of these
     a run that was stopped, such as a replay of `hooktrainer rewind --to`, counts only if the others
-    were too. Then the one that finished last counts. Forked runs are in one group if they have the
-    same fork point.
+    were too. Then the one with the most frames counts; of equal ones that which finished last.
+    Forked runs are in one group if they have the same fork point.
 
     Returns:
         The groups, in order of their first run, each with a unique label.
@@ -156,9 +156,9 @@ def _branch(run: RunSummary) -> tuple[Any, ...]:
 def _one_a_seed(group: Sequence[RunSummary]) -> dict[Any, RunSummary]:
     """Choose the run that counts for each seed of a group."""
 
-    def rank(run: RunSummary) -> tuple[bool, int, bool, float]:
+    def rank(run: RunSummary) -> tuple[bool, int, bool, int, float]:
         ended, stopped = run.status in ENDED, run.status == "stopped"
-        return ended, run.total_frames or 0, not stopped, run.updated or 0.0
+        return ended, run.total_frames or 0, not stopped, run.frames, run.updated or 0.0
 
     return {_evidence(run): run for run in sorted(group, key=rank)}
 

@@ -71,6 +71,20 @@ def test_the_longer_of_two_runs_of_a_seed_counts(tmp_path):
     assert [run.path for run, _ in group.repeats] == [trial.path]
 
 
+def test_of_runs_with_the_same_plan_the_one_with_more_frames_counts(tmp_path):
+    whole = write_run(tmp_path / "whole", (1.0, 2.0, 3.0), options={"lr": 0.1})
+    solved = write_run(tmp_path / "solved", (1.0, 2.0), options={"lr": 0.1, "stop_at": 2.0})
+    for run in (whole, solved):
+        run.update(total_frames=300)
+    solved.update(updated="2099-01-01T00:00:00+00:00")
+    (group,) = group_runs([summarize(run) for run in (whole, solved)])
+    assert [run.path for run in group.runs] == [whole.path]
+
+
+def test_hooks_of_ones_own_separate_groups(tmp_path):
+    assert labels(tmp_path, {"hook": []}, {"hook": ["mine.py:Halve"]}) != ["toy"]
+
+
 def test_a_stopped_replay_does_not_replace_the_run_that_it_copies(tmp_path):
     run = write_run(tmp_path / "a", options={"lr": 0.1})
     shutil.copytree(run.path, tmp_path / "a-from-100")
