@@ -47,7 +47,7 @@ class AdversarialImitation(AveragingHook):
         environment: Factor of the environment's reward, which is added.
 
     Raises:
-        ConfigError: If the expert's transitions lack an entry, or a number is out of range.
+        ConfigError: If the expert's transitions lack one array of each, or a number is out of range.
     """
 
     at = (("batch_process", "__call__", EARLY), ("pre_steps_log", "log", DEFAULT))
@@ -69,8 +69,12 @@ class AdversarialImitation(AveragingHook):
             check_count(f"AdversarialImitation: {name}", getattr(self, name))
         for name in ("penalty", "environment", "lr"):
             check_rate(f"AdversarialImitation: {name}", getattr(self, name))
-        if missing := {"observation", "action"} - set(self.expert.keys()):
-            raise ConfigError(f"AdversarialImitation: the expert's data have no {sorted(missing)}.")
+        arrays = {key for key, value in self.expert.items() if isinstance(value, Tensor)}
+        if missing := {"observation", "action"} - arrays:
+            raise ConfigError(
+                f"AdversarialImitation: the expert's data have no {sorted(missing)} that is one "
+                "array, of which it needs both: flatten what has several parts."
+            )
         self._expert = self._joined(self.expert)
         if self.discriminator is None:
             self.discriminator = mlp(self._expert.shape[-1], 1, (64, 64))
@@ -78,8 +82,17 @@ class AdversarialImitation(AveragingHook):
         self._logged: dict[str, Tensor] = {}
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
-        """Return ``batch``, ``[num_envs, time]``, with the discriminator's rewards."""
+        """Return ``batch``, ``[num_envs, time]``, with the discriminator's rewards.
+
+        Raises:
+            ConfigError: If its steps have other shapes than the expert's.
+        """
         given, seen = batch.get(("next", "reward")), self._joined(batch).to(self._expert.device)
+        if (own := seen.shape[-1]) != (theirs := self._expert.shape[-1]):
+            raise ConfigError(
+                f"AdversarialImitation: the steps have {own} features of observation and action, "
+                f"the expert's {theirs}: pass data of this environment."
+            )
         with torch.no_grad():
             reward = softplus(self.discriminator(seen))  # -log(1 - sigmoid)
         mask = mask_of(batch)

@@ -11,6 +11,7 @@ from tensordict import NestedKey, TensorDictBase
 
 from ..base.checks import check_count, check_fraction, check_rate
 from ..base.tensordicts import mask_of
+from ..errors import ConfigError
 from ..loop.hook import DEFAULT, EARLY
 from ..loop.loop import Loop
 from ..networks import RunningNorm, mlp
@@ -79,9 +80,20 @@ class RandomNetworkDistillation(AveragingHook):
         self._logged: dict[str, torch.Tensor] = {}
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
-        """Return ``batch``, ``[num_envs, time]``, with the sum of both rewards."""
+        """Return ``batch``, ``[num_envs, time]``, with the sum of both rewards.
+
+        Raises:
+            ConfigError: If there are no vectors of so many features at ``key``.
+        """
         device, reward = self.norm.mean.device, batch.get(("next", "reward"))
-        seen, mask = batch.get(self.key).to(device, torch.float32), mask_of(batch)
+        found, mask = batch.get(self.key, None), mask_of(batch)
+        if not isinstance(found, torch.Tensor) or found.shape[2:] != (self.features,):
+            shapes = {key: list(x.shape[2:]) for key, x in batch["next"].items(True, True)}
+            raise ConfigError(
+                f"RandomNetworkDistillation(features={self.features}, key={self.key!r}): it needs "
+                f"vectors of so many features, and each step is followed by {shapes}."
+            )
+        seen = found.to(device, torch.float32)
         mask = None if mask is None else mask.to(device)
         data = seen.flatten(0, -2) if mask is None else seen[mask]
         self._update(self.norm, data)

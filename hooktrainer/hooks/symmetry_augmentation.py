@@ -125,7 +125,8 @@ class SymmetryAugmentation(TrainerHookBase):
         if isinstance(loss, Loss):
             self._know(loss)
         if self.mirror_coeff:
-            if self._actor is None:
+            distribution = getattr(self._actor, "distribution", None)
+            if self._actor is None or (distribution is not None and distribution.mask_size):
                 raise ConfigError(
                     f"SymmetryAugmentation: {type(loss).__name__} has no policy of continuous "
                     "actions: leave mirror_coeff out."

@@ -94,7 +94,7 @@ def project(probability: Tensor, returns: Tensor, atoms: Tensor) -> Tensor:
     place = (returns.clamp(atoms[0], atoms[-1]) - atoms[0]) / (atoms[1] - atoms[0])
     below = place.floor().clamp_max(len(atoms) - 2)
     above = probability * (place - below).clamp(0.0, 1.0)  # rounding may put it beyond the last
-    index = below.long()
+    index = below.long().clamp_min(0)  # of a return that is no number, as its share is none
     shared = probability.new_zeros(len(probability), len(atoms))
     shared.scatter_add_(1, index, probability - above)
     return shared.scatter_add_(1, index + 1, above)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ class ReplayBuffer:
     """A ring buffer of transitions in preallocated tensors.
 
     It has the methods of TorchRL's ``TensorDictReplayBuffer`` that training needs, at a fraction of
-    its cost per call. Memory is allocated once, at the first write.
+    its cost per call. Tensors are made once, at the first write; on the CPU a row takes memory once
+    it is written.
 
     Args:
         max_size: Capacity in transitions; then the oldest are overwritten.
@@ -101,7 +103,8 @@ class ReplayBuffer:
             Indices of the written rows, ``[batch]``, int64.
 
         Raises:
-            ConfigError: If an entry of the first batch is no tensor, such as text.
+            ConfigError: If an entry of the first batch is no tensor, such as text, or so many rows
+                need more memory than the machine has.
             KeyError: If an entry is missing or new; then nothing is written.
         """
         data = valid_steps(data)
@@ -235,12 +238,27 @@ class ReplayBuffer:
         if self.scratch_dir is not None:
             self._storage = row.expand(self.max_size).memmap_like(prefix=self.scratch_dir)
         else:
-            self._storage = row.apply(
-                lambda x: torch.zeros((self.max_size, *x.shape), dtype=x.dtype, device=self.device),
-                batch_size=[self.max_size],
-                device=self.device,
-            )
+            self._check_memory(row)
+            self._storage = row.apply(self._empty, batch_size=[self.max_size], device=self.device)
         self._columns = {key: _quickest(column) for key, column in self._storage.items(True, True)}
+
+    def _check_memory(self, row: TensorDictBase) -> None:
+        """Refuse rows that this machine cannot hold, of which only those written take memory."""
+        size = sum(value.nbytes for value in row.values(True, True))
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if self.device.type == "cpu" and (needed := size * self.max_size) > memory:
+            raise ConfigError(
+                f"ReplayBuffer: max_size={self.max_size} transitions of {size:,} bytes need "
+                f"{needed / 1e9:.1f} GB, and this machine has {memory / 1e9:.1f}: lower it "
+                "(buffer_size of a run), or keep them in files with scratch_dir=."
+            )
+
+    def _empty(self, row: Tensor) -> Tensor:
+        shape = (self.max_size, *row.shape)
+        if self.device.type != "cpu":
+            return torch.zeros(shape, dtype=row.dtype, device=self.device)
+        zeros = np.zeros(self.max_size * row.nbytes, np.uint8)  # of pages that are not there yet
+        return torch.from_numpy(zeros).view(row.dtype).view(shape)
 
 
 def _write(rows: Any, values: Any) -> None:

@@ -448,8 +448,8 @@ def _made(name: str) -> TrainerHookBase:
     kind = import_named(name)
     if not (isinstance(kind, type) and issubclass(kind, TrainerHookBase)):
         raise ConfigError(
-            f"--hook {name}: {kind!r:.80} is no class derived from TrainerHookBase: derive one, with "
-            "the hook point as at = ... and the function as __call__."
+            f"--hook {name}: {kind!r:.80} is no class derived from TrainerHookBase: derive one, "
+            "with the hook point as at = ... and the function as __call__."
         )
     try:
         hook = kind()

@@ -86,7 +86,7 @@ def test_a_hook_watches_a_replay(words):
         ("nowhere:Counts", "No module named 'nowhere'"),
         ("mine.py:Wrong", "mine.py:Wrong: there is no Wrong in it"),
         ("mine.py:Watch", "there is no Watch in it. Did you mean Watches"),
-        ("mine.py:Nothing", "7 is no class derived from TrainerHookBase: derive one, with"),
+        ("mine.py:Nothing", "7 is no class derived from TrainerHookBase: derive one"),
         ("mine.py:Needs", "made without arguments"),
     ],
 )

@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
-from hooktrainer import RandomNetworkDistillation
+from hooktrainer import ConfigError, RandomNetworkDistillation
 
 
 def example(trainer):
@@ -58,6 +58,13 @@ def test_rewards_by_hand():
     deviation = math.sqrt(square - mean**2)
     again = rewards(hook, [[1.0, 3.0], [3.0, 1.0]])
     assert again == [pytest.approx([2 / deviation] * 2)] * 2
+
+
+@pytest.mark.parametrize("options", [{"features": 3}, {"key": ("next", "obs")}])
+def test_other_observations_than_such_vectors_are_refused(options):
+    hook = RandomNetworkDistillation(**{"features": 1, **options})
+    with pytest.raises(ConfigError, match=r"so many features, .*'observation': \[1\]"):
+        hook(batch([[1.0, 3.0]]))
 
 
 def test_the_statistics_of_ranks_are_those_of_all_their_observations():

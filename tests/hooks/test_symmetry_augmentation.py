@@ -7,7 +7,7 @@ import torch
 from resuming import assert_compiled_equals_eager, small_ppo
 from tensordict import TensorDict
 
-from hooktrainer import CompiledStep, HookError, SymmetryAugmentation, Trainer
+from hooktrainer import CompiledStep, ConfigError, HookError, SymmetryAugmentation, Trainer
 from hooktrainer.networks import DiagonalGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import ClipPPOLoss
 from hooktrainer.testing import tiny_trainer
@@ -122,6 +122,12 @@ def left_to_right(entries):
     """Pendulum in the mirror: sine, speed and torque have the other sign."""
     signs = torch.tensor([1.0, -1.0, -1.0])
     return {"observation": entries["observation"] * signs, "action": -entries["action"]}
+
+
+def test_a_mirror_loss_of_discrete_actions_is_refused():
+    hook = SymmetryAugmentation(left_to_right, mirror_coeff=0.5)
+    with pytest.raises(ConfigError, match="no policy of continuous actions: leave mirror_coeff"):
+        small_ppo("CartPole-v1", total_frames=96, hooks=[hook])
 
 
 def ppo(**options) -> Trainer:

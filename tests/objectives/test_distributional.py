@@ -38,6 +38,9 @@ def test_probabilities_are_shared_among_the_nearest_atoms():
     probability = torch.tensor([[0.4, 0.4, 0.2], [0.5, 0.3, 0.2]])
     expected = [[0.3, 0.1 + 0.4, 0.2], [0.5, 0.15, 0.15 + 0.2]]
     torch.testing.assert_close(project(probability, returns, atoms), torch.tensor(expected))
+    returns[0, 1] = float("nan")  # for the trainer to say who gave it
+    assert project(probability, returns, atoms).isnan().any(1).tolist() == [True, False]
+    returns[0, 1] = 1.0
     halved = project(probability.bfloat16(), returns, atoms)
     torch.testing.assert_close(halved, torch.tensor(expected), atol=1e-2, rtol=1e-2)
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -150,3 +152,20 @@ def test_text_is_refused_where_it_would_be_lost():
     buffer = ReplayBuffer(10, keys=["x"])
     buffer.extend(batch)
     assert set(buffer.sample(2).keys()) == {"x", "index"}
+
+
+def test_rows_take_memory_once_they_are_written():
+    page, pages = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_PHYS_PAGES")
+    buffer = ReplayBuffer(page * pages // 4 // 400)  # a quarter of the machine's
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * page
+
+    before = resident()
+    buffer.extend(TensorDict({"x": torch.ones(10, 100), "y": torch.ones(10, 1).bfloat16()}, [10]))
+    assert resident() - before < 50e6
+    assert buffer.sample(5)["y"].tolist() == [[1.0]] * 5
+    with pytest.raises(
+        ConfigError, match=r"max_size=.* transitions of 8,000 bytes need .* GB, and"
+    ):
+        ReplayBuffer(page * pages // 4_000).extend(TensorDict({"x": torch.ones(1, 2000)}, [1]))
