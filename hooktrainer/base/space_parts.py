@@ -120,6 +120,6 @@ def _leaf(path: Path, space: spaces.Space[Any]) -> Leaf:
     raise ConfigError(
         f"The observation space {'.'.join(map(str, path)) or 'of the environment'} is a "
         f"{type(space).__name__}, which has no tensor form. Turn it into Box, Discrete, "
-        "MultiDiscrete, MultiBinary, Dict or Tuple, for instance with "
-        "gymnasium.wrappers.FlattenObservation, or leave it out with FilterObservation."
+        "MultiDiscrete, MultiBinary, Dict or Tuple with a gymnasium.ObservationWrapper, or "
+        "leave it out of a Dict with gymnasium.wrappers.FilterObservation."
     )

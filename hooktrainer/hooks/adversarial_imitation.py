@@ -47,7 +47,7 @@ class AdversarialImitation(AveragingHook):
         environment: Factor of the environment's reward, which is added.
 
     Raises:
-        ConfigError: If the expert's transitions lack one array of each, or a number is out of range.
+        ConfigError: If the expert's transitions lack an array of each, or a number is out of range.
     """
 
     at = (("batch_process", "__call__", EARLY), ("pre_steps_log", "log", DEFAULT))

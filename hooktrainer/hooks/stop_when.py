@@ -6,13 +6,14 @@ import math
 import operator
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 import torch
 from tensordict import TensorDictBase, is_tensor_collection
 
+from ..base.words import did_you_mean
 from ..errors import ConfigError, SkipOptimStep
 from ..loop.hook import FIRST, LAST
 from ..loop.hook_points import HOOK_POINTS
@@ -24,6 +25,7 @@ from .averaging import AveragingHook
 Values = Mapping[str, float]
 Test = Callable[[Values], bool]
 _COUNTS: Final = ("frames", "optim_steps", "batches")
+_ASKS: Final = (1, 10, 100)  # batches after which names that were not logged are asked for
 
 
 @dataclass(eq=False, repr=False)
@@ -73,7 +75,16 @@ class StopWhen(AveragingHook):
         self._batch = batch
         if not self._held:
             self._check({}, "post_steps_log", f"after optimizer step {self._step:,}")
+        if self._unseen and self.trainer.progress.batches in _ASKS:
+            self._ask(self.trainer.metrics.all_latest())
         self._batch = None
+
+    def _ask(self, there: Iterable[str]) -> None:
+        """Ask, early in the run, for names that may be mistyped among those of their kind."""
+        for name in sorted(self._unseen):
+            kind, _, _ = name.rpartition("/")
+            if hint := did_you_mean(name, [one for one in there if one.rpartition("/")[0] == kind]):
+                print(f"stop_when={self.condition!r}: {name!r} was not logged so far.{hint}")
 
     def _see(self, batch: TensorDictBase) -> None:
         self._batch = batch

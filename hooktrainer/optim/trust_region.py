@@ -69,7 +69,7 @@ def trust_region_step(
         gradient = averaged(_flat(_grad(surrogate, parameters, retain_graph=True)))
         if not gradient.isfinite().all():
             raise NonFiniteError(
-                "the gradient of the surrogate loss is not finite, and the parameters are as they "
+                "the gradient of the surrogate loss is not finite; the parameters are as they "
                 "were: look at the advantages and log-probabilities of the batch."
             )
         slope = _flat(_grad(kl, parameters, create_graph=True))

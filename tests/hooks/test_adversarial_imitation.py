@@ -120,9 +120,10 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(ConfigError, match="penalty=-1"):
         AdversarialImitation(steps(3), penalty=-1.0)
     other = AdversarialImitation(steps(3))
+    wide = steps(3).set("observation", torch.zeros(3, 7))
+    wide["next"] = TensorDict(reward=torch.zeros(3, 1), batch_size=[3])
     with pytest.raises(ConfigError, match=r"have \d+ features .* the expert's \d+: pass data of"):
-        wide = steps(3).set("observation", torch.zeros(3, 7))
-        other(wide.set("next", TensorDict(reward=torch.zeros(3, 1), batch_size=[3])).unsqueeze(0))
+        other(wide.unsqueeze(0))
     parts = steps(3).set("observation", TensorDict(a=torch.zeros(3, 2), batch_size=[3]))
     with pytest.raises(ConfigError, match=r"no \['observation'\] that is one array.*flatten"):
         AdversarialImitation(parts)

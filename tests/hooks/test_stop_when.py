@@ -123,6 +123,14 @@ def test_a_name_that_was_never_logged_is_told(capsys):
     assert "'train/retrun' was never logged; there were " in capsys.readouterr().out
 
 
+def test_a_name_that_is_like_a_metric_is_asked_for_before_the_end(capsys):
+    trained(StopWhen("mine/zeros > 0"), After(64))
+    first, *others = capsys.readouterr().out.splitlines()
+    assert "'mine/zeros' was not logged so far. Did you mean mine/zero" in first
+    assert len(others) == 1
+    assert "was never logged" in others[0]
+
+
 def test_a_metric_that_was_always_zero_was_logged(capsys):
     trained(StopWhen("mine/zero > 0"), After(64))
     assert "was never logged" not in capsys.readouterr().out

@@ -339,6 +339,8 @@ def compare(
 def _open(first: str, second: str, a: Scores, b: Scores, comparisons: int) -> str:
     """Return the verdict for two groups that are not separated."""
     have = min(len(a), len(b))
+    if have < 2:
+        return f"{first} and {second} are not told apart: one seed shows no spread"
     need = seeds_to_separate(a, b, error=ERROR / comparisons)
     if need is None:
         return f"{first} and {second} are not told apart, and 1,000 seeds would hardly do it"

@@ -66,6 +66,12 @@ def test_three_seeds_are_refused_with_the_number_needed():
     assert one.verdict == "about 56 more seeds each would separate a from b"
 
 
+def test_one_seed_each_gives_no_number_of_seeds():
+    (section,) = report(task(a=[10.0], b=[9.0]))
+    (one,) = section.comparisons
+    assert one.verdict == "a and b are not told apart: one seed shows no spread"
+
+
 def test_more_than_two_are_corrected_by_holm():
     third = RANDOM.normal(52, 10, 12)
     (section,) = report(task(good=GOOD, bad=BAD, third=third))
