@@ -167,24 +167,30 @@ class AgentsTask(RunTask):
         outputs = math.prod(space.shape) * (2 if kind is TanhGaussianPolicy else 1)
         low, high = torch.from_numpy(space.low), torch.from_numpy(space.high)
         network = self._local(group, outputs)
-        made = kind(network, tuple(space.shape), low, high, self._keys(group))
+        trunk = self._networks[group.name].shared
+        made = kind(network, tuple(space.shape), low, high, self._keys(group), trunk=trunk)
         return made.to(self.device)
 
     def central_q(self, group: AgentGroup) -> CentralQNetwork:
-        """The values of a group's agents, of what all agents observe and do."""
-        encoder, features, keys = self.joint_encoder()
+        """The values of a group's agents, of what all agents observe, or remember, and do."""
+        encoder, features, keys = self.joint_encoder(memories=True, evaluated=True)
         for one in self.groups:
             features += len(one.agents) * math.prod(one.action_space.shape or ())
         number = len(group.agents)
         outputs = number if self._fields.share_parameters else 1
         network = self._layers(features, outputs, group)
-        return CentralQNetwork(encoder, network, number, keys).to(self.device)
+        found = [each.shared for each in self._networks.values()]
+        trunks = [trunk for trunk in found if isinstance(trunk, MemoryTrunk)]
+        return CentralQNetwork(encoder, network, number, keys, trunks).to(self.device)
 
-    def joint_encoder(self, memories: bool = False) -> tuple[JointEncoder, int, Keys]:
+    def joint_encoder(
+        self, memories: bool = False, evaluated: bool = False
+    ) -> tuple[JointEncoder, int, Keys]:
         """The encoder of the state or, without one, of all agents' observations.
 
         Args:
             memories: Whether it reads what all agents remember, if they do, and the state.
+            evaluated: Whether it takes the features of these memories, after the entries.
 
         Returns:
             It, the number of features, and the entries it reads.
@@ -198,9 +204,12 @@ class AgentsTask(RunTask):
             factory = (self._networks if memories else self._factories)[group.name]
             encoder, features = factory.trunk()
             own = self._keys(group, memories)
-            parts.append((factory.shared or encoder, len(own), True))
             total += features * len(group.agents)
-            keys += own
+            if memories and evaluated:
+                parts.append((encoder, 1, True))
+            else:
+                parts.append((factory.shared or encoder, len(own), True))
+                keys += own
         return JointEncoder(parts), total, keys
 
     def against_random(self, policy: AgentsPolicy, group: AgentGroup) -> Evaluate:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from ..errors import ConfigError
 from ..networks import AdditiveGaussian, AgentsPolicy, DeterministicPolicy, TanhGaussianPolicy
 from ..objectives import MADDPGLoss, MASACLoss, SoftUpdate
 from ..objectives.maddpg import CentralCriticLoss
@@ -36,7 +35,7 @@ class CentralCritics(AgentsOffPolicy):
     policy_type: ClassVar[Any]
     num_qvalues: ClassVar[int]
 
-    def _loss(self, actors: Any, critics: Any) -> CentralCriticLoss:
+    def _loss(self, actors: Any, critics: Any, **options: Any) -> CentralCriticLoss:
         raise NotImplementedError
 
     def _explores(self, actor: Any) -> Any:
@@ -45,16 +44,12 @@ class CentralCritics(AgentsOffPolicy):
 
     def build(self, task: AgentsTask) -> Trainer:
         """Wire the trainer."""
-        if self.memory is not None:
-            raise ConfigError(
-                f"{task.name}: memory={self.memory!r:.80}, and it has none: leave that out; of the "
-                "algorithms for several agents mappo, ippo, vdn and qmix take one."
-            )
         actors = {one.name: task.bounded_policy(one, self.policy_type) for one in task.groups}
         critics = {
             one.name: [task.central_q(one) for _ in range(self.num_qvalues)] for one in task.groups
         }
-        loss = self._loss(actors, critics)
+        burn_in = self.burn_in if self.memory is not None else 0
+        loss = self._loss(actors, critics, gamma=self.gamma, burn_in=burn_in)
         policy = AgentsPolicy({name: self._explores(actor) for name, actor in actors.items()})
         trainer = self._trainer(task, loss, policy, SoftUpdate(loss, tau=self.tau))
         return task.finish(trainer, AgentsPolicy(actors))
@@ -65,7 +60,8 @@ class MADDPG(CentralCritics):
     """Multi-agent deep deterministic policy gradient, for continuous actions.
 
     The Q-functions see the observations, or the state, and the actions of all agents; policies see
-    their own observation. Lowe et al., 2017, arXiv:1706.02275.
+    their own observation. With a memory, the Q-functions see the state and what all agents remember
+    of their observations. Lowe et al., 2017, arXiv:1706.02275.
     """
 
     sigma: Annotated[float, Between(0.03, 0.3, log=True)] = 0.1
@@ -84,8 +80,8 @@ class MADDPG(CentralCritics):
         }
     }
 
-    def _loss(self, actors: Any, critics: Any) -> MADDPGLoss:
-        return MADDPGLoss(actors, critics, gamma=self.gamma)
+    def _loss(self, actors: Any, critics: Any, **options: Any) -> MADDPGLoss:
+        return MADDPGLoss(actors, critics, **options)
 
     def _explores(self, actor: Any) -> AdditiveGaussian:
         return AdditiveGaussian(actor, self.sigma)
@@ -106,5 +102,5 @@ class MASAC(CentralCritics):
     num_qvalues: ClassVar[int] = 2
     tuned_for: ClassVar[Settings] = _TUNED
 
-    def _loss(self, actors: Any, critics: Any) -> MASACLoss:
-        return MASACLoss(actors, critics, gamma=self.gamma, alpha_init=self.alpha_init)
+    def _loss(self, actors: Any, critics: Any, **options: Any) -> MASACLoss:
+        return MASACLoss(actors, critics, alpha_init=self.alpha_init, **options)

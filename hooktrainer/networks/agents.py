@@ -13,7 +13,7 @@ from torch.nn.functional import elu
 
 from .head import Actor
 from .layers import AgentLinear, arguments, mlp, takes_one
-from .memory import Hidden, Memory
+from .memory import Hidden, Memory, MemoryTrunk
 
 
 class AgentMLP(nn.Module):
@@ -161,14 +161,21 @@ class CentralQNetwork(nn.Module):
             `AgentMLP`, from ``[*batch, agents, ...]`` to ``[*batch, agents, 1]``.
         agents: Agents of the group.
         in_keys: Entries that the encoder reads.
+        trunks: Memories of the policies; the encoder reads their features, after these entries.
     """
 
     def __init__(
-        self, encoder: JointEncoder, network: nn.Module, agents: int, in_keys: Sequence[NestedKey]
+        self,
+        encoder: JointEncoder,
+        network: nn.Module,
+        agents: int,
+        in_keys: Sequence[NestedKey],
+        trunks: Sequence[MemoryTrunk] = (),
     ) -> None:
         super().__init__()
         self.encoder, self.network = encoder, network
         self.agents, self.in_keys = agents, list(in_keys)
+        self.trunks: Any = nn.ModuleList(trunks)
 
     def forward(self, actions: Tensor, *arrays: Tensor) -> Tensor:
         """Return ``[*batch, agents]`` of joint actions ``[*batch, features]`` and observations.

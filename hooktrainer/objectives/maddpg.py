@@ -29,14 +29,20 @@ class CentralCriticLoss(ReplayLoss):
     An agent is trained on the value of its own new action and, of all others, those of the batch.
     Entries of several groups get the group's name: ``loss_actor_wolf``.
 
+    Policies may have a memory, see `ReplayLoss`. Critics may read its features: one step's
+    observations lack what was seen before. Both losses then train the memory, since a state may
+    tell the critics what only the policies have to remember.
+
     Args:
         actors: By group, the policy of its agents.
         critics: By group, its Q-functions: one `CentralQNetwork` or several, of which the least
             value counts.
         gamma: Discount factor.
         loss_function: As for `ReplayLoss`.
+        burn_in: As for `ReplayLoss`.
     """
 
+    _may_have_several = True
     actors: Any
     critics: Any
     target_critics: Any
@@ -48,11 +54,13 @@ class CentralCriticLoss(ReplayLoss):
         *,
         gamma: float = 0.99,
         loss_function: str = "l2",
+        burn_in: int = 0,
     ) -> None:
-        super().__init__(gamma=gamma, loss_function=loss_function)
+        super().__init__(gamma=gamma, loss_function=loss_function, burn_in=burn_in)
         self.actors = nn.ModuleDict(actors)
         self.critics = nn.ModuleDict({name: nn.ModuleList(own) for name, own in critics.items()})
         self._make_targets()
+        self._use_memory()
 
     def _make_targets(self) -> None:
         self.target_critics = target_copy(self.critics)
@@ -66,18 +74,31 @@ class CentralCriticLoss(ReplayLoss):
 
     @property
     def _networks(self) -> Sequence[Any]:
-        return [*self.actors.values(), *(one for own in self.critics.values() for one in own)]
+        return list(self.actors.values())
+
+    @property
+    def _critic_keys(self) -> Sequence[NestedKey]:
+        return [key for own in self.critics.values() for one in own for key in one.in_keys]
 
     @property
     def in_keys(self) -> list[NestedKey]:
         actions: list[NestedKey] = [(name, "action") for name in self.actors]
         ends = [(name, key) for name in self.actors for key in ("reward", "terminated")]
-        return [*self._reads(*actions), *map(next_key, ends)]
+        critic = self._critic_keys
+        keys = [*self._reads(*actions), *critic, *map(next_key, (*critic, *ends))]
+        return list(dict.fromkeys(keys))
+
+    @property
+    def _masks(self) -> Sequence[NestedKey]:
+        return [(name, "mask") for name in self.actors]
 
     @property
     def _optional(self) -> Sequence[NestedKey]:
-        masks: list[NestedKey] = [(name, "mask") for name in self.actors]
-        return [*masks, *map(next_key, masks)]
+        return [*self._masks, *map(next_key, self._masks)]
+
+    @property
+    def _read_apart(self) -> Sequence[NestedKey]:
+        return [*self._critic_keys, *self._masks]
 
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         taken = {name: entries[name, "action"] for name in self.actors}
@@ -141,9 +162,14 @@ class CentralCriticLoss(ReplayLoss):
     ) -> Tensor:
         """Return the agents' values by every critic, ``[critics, batch, agents]``."""
         joint = torch.cat([action.flatten(1) for action in actions.values()], -1)
-        return torch.stack(
-            [one(joint, *(entries[at(key)] for key in one.in_keys)) for one in critics]
-        )
+        return torch.stack([one(joint, *self._seen(one, entries, at)) for one in critics])
+
+    def _seen(
+        self, critic: Any, entries: Entries, at: KeyOf = this_key, detached: bool = False
+    ) -> list[Tensor]:
+        """Return what a critic's encoder takes."""
+        remembered = [self._remembered(one, entries, at, detached) for one in critic.trunks]
+        return [*(entries[at(key)] for key in critic.in_keys), *remembered]
 
     def _own_values(
         self, name: str, entries: Entries, taken: Mapping[str, Tensor], new: Tensor
@@ -162,7 +188,7 @@ class CentralCriticLoss(ReplayLoss):
         ]
         joint, found = torch.cat(parts, -1), []
         for critic in self.critics[name]:
-            values = call_frozen(critic, joint, *(entries[key] for key in critic.in_keys))
+            values = call_frozen(critic, joint, *self._seen(critic, entries, detached=True))
             # The diagonal, [batch, agents]; inductor's `diagonal` warns.
             index = torch.arange(agents, device=values.device).view(-1, 1, 1)
             own_values = values.gather(-1, index.expand(-1, values.shape[1], 1))
@@ -178,9 +204,9 @@ def _mean(x: Tensor, weights: Tensor) -> Tensor:
 class MADDPGLoss(CentralCriticLoss):
     """The loss of multi-agent deep deterministic policy gradient (Lowe et al., 2017).
 
-    arXiv:1706.02275. Returns ``loss_actor`` and ``loss_value``, which train separate parameters,
-    and ``pred_value``. For one agent it is `DDPGLoss`. For what it reads and its arguments see
-    `CentralCriticLoss`; actors are `DeterministicPolicy`.
+    arXiv:1706.02275. Returns ``loss_actor`` and ``loss_value``, which train separate parameters
+    except for memories, and ``pred_value``. For one agent without a memory it is `DDPGLoss`. For
+    what it reads and its arguments see `CentralCriticLoss`; actors are `DeterministicPolicy`.
     """
 
     target_actors: Any
@@ -190,22 +216,24 @@ class MADDPGLoss(CentralCriticLoss):
 
     def _next_action(self, name: str, entries: Entries) -> tuple[Tensor, Tensor | float]:
         actor = self.target_actors[name]
-        return actor.evaluate(*(entries[next_key(key)] for key in actor.in_keys)), 0.0
+        inputs, known = self._called_with(actor, entries, next_key)
+        return actor.evaluate(*inputs, **known), 0.0
 
     def _actor_losses(
         self, name: str, entries: Entries, taken: Mapping[str, Tensor], weights: Tensor
     ) -> dict[str, Tensor]:
         actor = self.actors[name]
-        new = actor.evaluate(*(entries[key] for key in actor.in_keys))
+        inputs, known = self._called_with(actor, entries)
+        new = actor.evaluate(*inputs, **known)
         return {"loss_actor": _mean(-self._own_values(name, entries, taken, new), weights)}
 
 
 class MASACLoss(CentralCriticLoss):
     """The loss of soft actor-critic with central critics, and a temperature for each group.
 
-    Returns ``loss_actor``, ``loss_value`` and ``loss_alpha``, which train separate parameters,
-    ``alpha``, ``entropy`` and ``pred_value``. For one agent it is `SACLoss`. For what it reads see
-    `CentralCriticLoss`; actors are `TanhGaussianPolicy`.
+    Returns ``loss_actor``, ``loss_value`` and ``loss_alpha``, which train separate parameters
+    except for memories, ``alpha``, ``entropy`` and ``pred_value``. For one agent without a memory
+    it is `SACLoss`. For what it reads see `CentralCriticLoss`; actors are `TanhGaussianPolicy`.
 
     Args:
         actors: As for `CentralCriticLoss`.
@@ -213,7 +241,7 @@ class MASACLoss(CentralCriticLoss):
         alpha_init: Initial temperature, the weight of the entropy.
         target_entropy: Target of each agent's entropy; ``"auto"`` for minus the number of its
             action's features.
-        **options: ``gamma`` and ``loss_function``.
+        **options: ``gamma``, ``loss_function`` and ``burn_in``.
     """
 
     _loss_keys = ("loss_actor", "loss_value", "loss_alpha")
@@ -240,8 +268,8 @@ class MASACLoss(CentralCriticLoss):
 
     def _drawn(self, name: str, entries: Entries, at: KeyOf = this_key) -> tuple[Tensor, Tensor]:
         actor = self.actors[name]
-        action, log_prob = actor.rsample(*(entries[at(key)] for key in actor.in_keys))
-        return action, log_prob
+        inputs, known = self._called_with(actor, entries, at)
+        return actor.rsample(*inputs, **known)
 
     def _next_action(self, name: str, entries: Entries) -> tuple[Tensor, Tensor | float]:
         action, log_prob = self._drawn(name, entries, next_key)

@@ -237,10 +237,16 @@ class ReplayLoss(Loss):
             return [given[k] if k in given else entries[at(k)] for k in network.in_keys], {}
         trunk = network.trunk
         keys = [key for key in network.in_keys if key not in trunk.in_keys]
+        inputs = [given[key] if key in given else entries[at(key)] for key in keys]
+        return inputs, {"features": self._remembered(trunk, entries, at, detached)}
+
+    def _remembered(
+        self, trunk: MemoryTrunk, entries: Entries, at: KeyOf = this_key, detached: bool = False
+    ) -> Tensor:
+        """Return the features of a memory, or of a target's."""
         is_own = any(trunk is own for own in self._trunks)
         features = entries[at(_features(_OWN if is_own else _TARGET, trunk))]
-        inputs = [given[key] if key in given else entries[at(key)] for key in keys]
-        return inputs, {"features": features.detach() if detached else features}
+        return features.detach() if detached else features
 
     def _output(
         self,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import fields
 from functools import partial
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import pytest
 import remembering
 import torch
@@ -108,10 +110,30 @@ def test_acting_and_learning_agree(name, memory, env, options):
             assert batch[("next", *key)][:, -1].any()
 
 
-MIXING = [("qmix", "gru", ROLES, {}), ("vdn", "transformer", ENDING, APART)]
+class Told(Recall):
+    """A state contains what each agent has to remember."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(continuous=True, **options)
+
+    def state(self) -> Any:
+        shown = [np.eye(3)[self.shown[agent]] for agent in self.possible_agents]
+        return np.array([*shown[0], *shown[1], self.count], np.float32)
 
 
-@pytest.mark.parametrize(("name", "memory", "env", "options"), slow_except(MIXING, 0))
+CENTRAL = ("maddpg", "masac")
+MOVING = partial(Recall, continuous=True)
+TOLD = partial(Told, leaves=True)
+TWO: dict[str, Any] = {"groups": {"left": ["left"], "right": ["right"]}}
+REPLAYING = [
+    ("qmix", "gru", ROLES, {}),
+    ("vdn", "transformer", ENDING, APART),
+    ("maddpg", "gru", TOLD, TWO),
+    ("masac", "lstm", partial(MOVING, leaves=True), APART),
+]
+
+
+@pytest.mark.parametrize(("name", "memory", "env", "options"), slow_except(REPLAYING, 0, 2))
 def test_replayed_sequences_are_what_was_played(name, memory, env, options):
     trainer = make(name, memory, env, **options)
     loss, batch = trainer.loss_module, collect(trainer)
@@ -121,12 +143,29 @@ def test_replayed_sequences_are_what_was_played(name, memory, env, options):
     replay.extend(batch)
     rows = replay.replay_buffer._storage[: len(replay.replay_buffer)]
     assert len(rows) == 4
-    for network in loss.value_networks.values():
+    for network in (loss.actors if name in CENTRAL else loss.value_networks).values():
         inputs = network.inputs(batch)
         flat = [value.flatten(0, 1) for value in inputs]
         by_step = network.evaluate(*flat).unflatten(0, batch.shape)
         torch.testing.assert_close(network.evaluate(*inputs), by_step)
         torch.testing.assert_close(network.evaluate(*network.inputs(rows)), by_step[:, :8])
+
+
+BURN_IN = REPLAYED["burn_in"]
+
+
+def features_at(trunk: Any, rows: Any, at: str, t: int) -> Any:
+    """A memory's features at step ``t`` of sequences, or of what follows it, step by step."""
+    states = [rows[key][:, 0] for key in trunk.hidden_keys]
+    for step in range(t + 1):
+        with torch.set_grad_enabled(step >= BURN_IN):
+            seen = [rows[key][:, step] for key in trunk.observed]
+            features, after = trunk.remember(*seen, rows["is_init"][:, step], *states)
+            states = list(after.values())
+    if at == "next":
+        seen = [rows[("next", *key)][:, t] for key in trunk.observed]
+        features, _ = trunk.remember(*seen, torch.zeros_like(rows["is_init"][:, t]), *states)
+    return features
 
 
 def test_the_loss_of_sequences_is_that_of_their_steps():
@@ -143,16 +182,7 @@ def test_the_loss_of_sequences_is_that_of_their_steps():
         """What each agent's action is worth at step ``t`` of a sequence, or after it."""
         found = []
         for group, network in networks.items():
-            trunk = network.trunk
-            states = [rows[key][:, 0] for key in trunk.hidden_keys]
-            for step in range(t + 1):
-                seen = [rows[key][:, step] for key in trunk.observed]
-                features, after = trunk.remember(*seen, rows["is_init"][:, step], *states)
-                states = list(after.values())
-            if at == "next":
-                seen = [rows[("next", *key)][:, t] for key in trunk.observed]
-                never = torch.zeros_like(rows["is_init"][:, t])
-                features, _ = trunk.remember(*seen, never, *states)
+            features = features_at(network.trunk, rows, at, t)
             mask, acts = (
                 (rows["next"] if at else rows)[group, key][:, t] for key in ("action_mask", "mask")
             )
@@ -167,7 +197,7 @@ def test_the_loss_of_sequences_is_that_of_their_steps():
         best[group] = value.argmax(-1)
         return best[group]
 
-    for t in range(3, rows.shape[1]):
+    for t in range(BURN_IN, rows.shape[1]):
         actions = {group: rows[group, "action"][:, t] for group in loss.value_networks}
         taken = values(loss.value_networks, lambda g, _, of=actions: of[g], "", t)
         values(loss.value_networks, greedy, "next", t)
@@ -182,20 +212,74 @@ def test_the_loss_of_sequences_is_that_of_their_steps():
     torch.testing.assert_close(out, torch.stack(errors).mean())
 
 
+def test_the_loss_of_central_critics_is_that_of_their_steps():
+    """Its gradient too: both losses train the memories, and each its own networks after them."""
+    loss = make("maddpg", "gru", TOLD, **TWO).loss_module
+    for target in (loss.target_actors, loss.target_critics):
+        for value in target.state_dict().values():
+            value.add_(0.1 * torch.randn_like(value))
+    rows = collect(make("maddpg", "gru", TOLD, **TWO))
+    rows = rows.select(*loss.in_keys, ("left", "mask"), ("right", "mask"), strict=False)
+    assert not rows["right", "mask"].all()
+    out = loss(rows.copy().auto_batch_size_(1))
+    groups = list(loss.actors)
+
+    def remembered(actors: Any, at: str, t: int) -> dict[str, Any]:
+        return {name: features_at(actors[name].trunk, rows, at, t) for name in groups}
+
+    def value_of(critic: Any, actions: Any, masks: Any, state: Any, features: Any) -> Any:
+        acts = [actions[name] * masks[name, "mask"][:, t].unsqueeze(-1) for name in groups]
+        return critic[0](torch.cat(acts, -2).flatten(1), state[:, t], *features.values())
+
+    sums = dict.fromkeys(((key, name) for key in ("actor", "value") for name in groups), 0.0)
+    for t in range(BURN_IN, rows.shape[1]):
+        then = rows["next"]
+        now, late = remembered(loss.actors, "", t), remembered(loss.target_actors, "next", t)
+        known = {name: features.detach() for name, features in now.items()}
+        taken = {name: rows[name, "action"][:, t] for name in groups}
+        drawn = {name: loss.target_actors[name].evaluate(features=late[name]) for name in groups}
+        for name in groups:
+            acts = rows[name, "mask"][:, t]
+            following = value_of(loss.target_critics[name], drawn, then, then["state"], late)
+            reward, over = (then[name, key][:, t, :, 0] for key in ("reward", "terminated"))
+            target = (reward + loss.gamma * ~over * following).detach()
+            value = value_of(loss.critics[name], taken, rows, rows["state"], now)
+            sums["value", name] += ((value - target).square() * acts).sum()
+            own = taken | {name: loss.actors[name].evaluate(features=now[name])}
+            critic = copy.deepcopy(loss.critics[name])  # which that loss does not train
+            gain = value_of(critic, own, rows, rows["state"], known)
+            sums["actor", name] -= (gain * acts).sum()
+    found, expected = [], []
+    for (key, name), total in sums.items():
+        found.append(out[f"loss_{key}_{name}"])
+        expected.append(total / rows[name, "mask"][:, BURN_IN:].sum())
+    torch.testing.assert_close(found, expected)
+    both = list(loss.parameters())
+    for one, other in zip(found, expected, strict=True):
+        grads = [
+            torch.autograd.grad(each, both, retain_graph=True, allow_unused=True)
+            for each in (one, other)
+        ]
+        torch.testing.assert_close(*[[g for g in each if g is not None] for each in grads])
+        assert [g is None for g in grads[0]] == [g is None for g in grads[1]]
+
+
 RESUMED = [
     ("mappo", "gru", ROLES, {}),
     ("qmix", "gru", ROLES, {}),
     ("ippo", "transformer", ENDING, APART),
     ("vdn", "lstm", ENDING, APART),
+    ("maddpg", "gru", TOLD, TWO),
+    ("masac", "transformer", partial(MOVING, leaves=True), APART),
 ]
 
 
-@pytest.mark.parametrize(("name", "memory", "env", "options"), slow_except(RESUMED, 0))
+@pytest.mark.parametrize(("name", "memory", "env", "options"), slow_except(RESUMED, 0, 4))
 def test_a_run_that_is_resumed_within_episodes_is_the_whole_run(
     name, memory, env, options, tmp_path
 ):
     run = partial(make, name, memory, env, save_interval=72, log_interval=72, **options)
-    steps = 9 if name in ("qmix", "vdn") else 10
+    steps = 10 if name in ("mappo", "ippo") else 9
     run = partial(run, steps_per_batch=steps, **({} if steps == 9 else {"anneal_lr": False}))
     assert_resumed_is_whole(run, tmp_path, 6 * 4 * steps, 4 * 4 * steps)
 
@@ -233,7 +317,9 @@ def policies(groups: Any = (("left", 1, 3), ("right", 1, 4))) -> dict[str, Categ
     return made
 
 
-@pytest.mark.parametrize(("name", "env"), slow_except([("mappo", ROLES), ("vdn", Recall)], 1))
+@pytest.mark.parametrize(
+    ("name", "env"), slow_except([("mappo", ROLES), ("vdn", Recall), ("maddpg", TOLD)], 1, 2)
+)
 def test_the_saved_policy_acts_as_the_live_one(name, env, tmp_path):
     trainer = make(name, "gru", env)
     trainer.train()
@@ -276,12 +362,13 @@ def assert_acts_as(loaded: Any, batch: Any, groups: Any) -> None:
                 part = row[group.name]
                 for place, agent in enumerate(group.agents):
                     if part["mask"][place]:
-                        expected[agent] = int(part["action"][place])
+                        expected[agent] = part["action"][place]
                         seen[agent] = one = part["observation"][place].numpy()
                         if "action_mask" in part.keys():  # noqa: SIM118 - of a TensorDict
                             mask = part["action_mask"][place].numpy()
                             seen[agent] = {"observation": one, "action_mask": mask}
-            assert loaded(seen) == expected
+            found = {agent: torch.as_tensor(action) for agent, action in loaded(seen).items()}
+            torch.testing.assert_close(found, expected)
 
 
 # -- Turns, and self-play.
@@ -341,8 +428,7 @@ def test_self_play_with_memories_resumes(tmp_path):
         ("mappo", {"sequence_length": 7}, "sequence_length=7 has to divide steps_per_batch=20"),
         ("mappo", {"memory": None, "memory_size": 8}, "memory_size=8 has no effect without"),
         ("qmix", {"batch_size": 20}, "sequence_length=8 has to divide batch_size=20"),
-        ("maddpg", {"env": partial(Recall, continuous=True)}, "mappo, ippo, vdn and qmix take one"),
-        ("masac", {"env": partial(Recall, continuous=True)}, "memory='gru', and it has none"),
+        ("masac", {"env": MOVING, "burn_in": 8}, "sequence_length=8 has to .* be above burn_in=8"),
         (
             "mappo",
             {"self_play": 2, "env": TIC_TAC_TOE},
@@ -381,11 +467,15 @@ MIXED = {
 }
 
 
+MOVED = {k: v for k, v in MIXED.items() if k not in ("annealing_frames", "target_interval")}
+MOVED |= {"lr": 3e-3, "tau": 0.02, "env": MOVING}
+
+
 @pytest.mark.learning
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("mappo", ON_POLICY), ("vdn", MIXED)],
+    [("mappo", ON_POLICY), ("vdn", MIXED), ("maddpg", MOVED), ("masac", MOVED)],
 )
 def test_only_with_a_memory_agents_recall(name, options):
     given = {"total_frames": 6_400, "num_cells": (32,), "eval_episodes": 200, "seed": 0} | options

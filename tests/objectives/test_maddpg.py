@@ -11,9 +11,12 @@ from torch import nn
 
 from hooktrainer.networks import (
     AgentMLP,
+    AgentsMemory,
     CentralQNetwork,
     DeterministicPolicy,
+    GRUMemory,
     JointEncoder,
+    MemoryTrunk,
     TanhGaussianPolicy,
     ValueNetwork,
     mlp,
@@ -128,6 +131,27 @@ def test_an_agents_value_is_of_its_new_action_and_the_others_old_ones(share, mas
     out["loss_actor"].backward()
     assert all(p.grad is None for p in critic.parameters())
     assert batch["td_error"].shape == (6,)
+
+
+def test_critics_without_a_memory_train_policies_with_one():
+    torch.manual_seed(0)
+    trunk = MemoryTrunk(
+        nn.Identity(), AgentsMemory([GRUMemory(3, 4)], 2), SEEN, ("agents", "memory")
+    )
+    actor = DeterministicPolicy(mlp(4, 2, (8,)), 2, in_keys=trunk.in_keys, trunk=trunk)
+    critic = central(2)
+    loss = MADDPGLoss({"agents": actor}, {"agents": [critic]}, gamma=0.0, burn_in=1)
+    batch = torch.stack([batch_of(2, 5), batch_of(2, 5)]).auto_batch_size_(1)
+    batch["is_init"] = torch.zeros(2, 5, 1, dtype=torch.bool)
+    batch["agents", "memory", "h"] = torch.zeros(2, 1, 2, 4)
+    out = loss(batch)
+    actions, seen = (batch["agents", key][:, 1:] for key in ("action", "observation"))
+    value = critic(actions.flatten(2).flatten(0, 1), seen.flatten(0, 1))
+    reward = batch["next", "agents", "reward"][:, 1:].flatten(0, 1).squeeze(-1)
+    torch.testing.assert_close(out["loss_value"], (value - reward).square().mean())
+    out["loss_actor"].backward()
+    assert all(p.grad.any() for p in trunk.memory.parameters())
+    assert all(p.grad is None for p in critic.parameters())
 
 
 def test_several_groups_see_each_other():
