@@ -63,6 +63,10 @@ from .on_policy import PolicyGradient, mini_batches, scales_rewards
 from .task import RunTask
 
 Keys = list[NestedKey]
+_TAKERS = {
+    spaces.Discrete: "mappo, ippo, vdn and qmix",
+    spaces.Box: "mappo, ippo, maddpg and masac",
+}
 
 
 class AgentsTask(RunTask):
@@ -88,9 +92,8 @@ class AgentsTask(RunTask):
             check_observations(name, where, group.observation_space, fields.observations)
             wanted = {"discrete": spaces.Discrete, "continuous": spaces.Box}.get(fields.actions)
             if wanted is not None and not isinstance(group.action_space, wanted):
-                is_discrete = fields.actions == "discrete"
-                takers = "mappo and ippo" if is_discrete else "mappo, ippo, vdn and qmix"
-                kwargs = json.dumps({"continuous_actions": not is_discrete})
+                takers = _TAKERS.get(type(group.action_space), "mappo and ippo")
+                kwargs = json.dumps({"continuous_actions": fields.actions == "continuous"})
                 raise ConfigError(
                     f"{name} is for {fields.actions} actions, but those of {where} are "
                     f"{group.action_space}: {takers} take them, and VMAS and mpe have "

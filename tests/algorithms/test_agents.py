@@ -107,7 +107,7 @@ def test_mappos_critic_sees_all_ippos_its_own():
         ),
         (
             lambda: QMIX(env=partial(Match, continuous=True), total_frames=10),
-            "qmix is for discrete actions, but those of Match .agents. are Box",
+            "qmix is for discrete actions, but .* Box.*: mappo, ippo, maddpg and masac take",
         ),
         (
             lambda: MADDPG(env=Match, total_frames=10),
