@@ -91,8 +91,8 @@ class ActorCriticLoss(ReplayLoss):
     # What a value is. Losses of distributions override these.
 
     def _by_network(self, value: Tensor) -> Tensor:
-        """Return what a module wrote, ``[*batch, 1]``, as ``[networks, batch]``."""
-        return value.reshape(1, -1)
+        """Return what a module wrote, ``[*batch, networks]``, as ``[networks, batch]``."""
+        return value.reshape(-1, value.shape[-1]).t()
 
     def _target(self, entries: Entries, following: Tensor, cost: Tensor | float = 0.0) -> Tensor:
         """Return the target ``[batch]``, given the next states' values and their cost ``[batch]``.

@@ -15,24 +15,10 @@ from .common import Entries, KeyOf, evaluate, next_key, this_key
 from .distributional import CategoricalValues, quantile_huber
 from .sac import SACLoss
 
-
-class EnsembleLoss(SACLoss):
-    """Base class of SAC losses of any number of Q-functions.
-
-    A module may be several of them, such as an `Ensemble`: it writes ``"state_action_value"``
-    ``[*batch, networks]``.
-    """
-
-    _may_hold_all = True
-
-    def _by_network(self, value: Tensor) -> Tensor:
-        return value.reshape(-1, value.shape[-1]).t()
-
-
 # -- Randomized ensembled double Q-learning (Chen et al., 2021, arXiv:2101.05982).
 
 
-class REDQLoss(EnsembleLoss):
+class REDQLoss(SACLoss):
     """The SAC loss of an ensemble: the target is the least value of a random subset of it.
 
     The policy maximizes the mean value. With two Q-functions that have dropout and layer
@@ -46,6 +32,8 @@ class REDQLoss(EnsembleLoss):
         num_in_target: Size of the subset.
         **options: Further arguments of `SACLoss`.
     """
+
+    _may_hold_all = True
 
     def __init__(
         self,
@@ -72,7 +60,7 @@ class REDQLoss(EnsembleLoss):
 # -- Truncated quantile critics (Kuznetsov et al., 2020, arXiv:2005.04269).
 
 
-class TQCLoss(EnsembleLoss):
+class TQCLoss(SACLoss):
     """The SAC loss with distributions as values, whose highest quantiles the target leaves out.
 
     Quantiles of all Q-functions together are the target's distribution. The policy maximizes their
@@ -92,6 +80,7 @@ class TQCLoss(EnsembleLoss):
     """
 
     fractions: Tensor
+    _may_hold_all = True
 
     def __init__(
         self,
@@ -150,7 +139,7 @@ class CategoricalSACLoss(CategoricalValues, SACLoss):
 # -- CrossQ (Bhatt et al., 2024, arXiv:1902.05605).
 
 
-class CrossQLoss(EnsembleLoss):
+class CrossQLoss(SACLoss):
     """The SAC loss without target networks, for Q-functions with batch (re)normalization.
 
     The Q-functions are called once for both the batch's and the next states and actions, so that
@@ -165,6 +154,7 @@ class CrossQLoss(EnsembleLoss):
     """
 
     _has_target = False
+    _may_hold_all = True
 
     def __init__(
         self,
