@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase, unravel_key
+from tensordict import NestedKey, TensorDictBase
 from torch import Tensor, nn
 
 from ..base.checks import check_fraction, check_positive
-from .common import KeyedModule, as_tensordict, evaluate, require
+from .common import KeyedModule, as_tensordict, evaluate, next_key, require
 
 
 def generalized_advantage_estimate(
@@ -157,17 +157,17 @@ class GAE(KeyedModule):
         self.compiled: Callable[..., Any] | None = None
 
     @property
-    def in_keys(self) -> list[object]:
+    def in_keys(self) -> list[NestedKey]:
         keys, states = self.tensor_keys, self.value_network.in_keys
         following = [*states, keys.reward, keys.done, keys.terminated]
-        masks = [] if keys.mask is None else [keys.mask, unravel_key(("next", keys.mask))]
-        return [*states, *(unravel_key(("next", key)) for key in following), *masks]
+        masks = [] if keys.mask is None else [keys.mask, next_key(keys.mask)]
+        return [*states, *map(next_key, following), *masks]
 
     @property
-    def out_keys(self) -> list[object]:
+    def out_keys(self) -> list[NestedKey]:
         """Entries it writes."""
         keys = self.tensor_keys
-        written = [keys.advantage, keys.value_target, keys.value, unravel_key(("next", keys.value))]
+        written = [keys.advantage, keys.value_target, keys.value, next_key(keys.value)]
         return written if keys.learned is None else [*written, keys.learned]
 
     @torch.no_grad()
@@ -374,7 +374,7 @@ class VTrace(GAE):
         self.weighted = weighted
 
     @property
-    def in_keys(self) -> list[object]:
+    def in_keys(self) -> list[NestedKey]:
         keys = self.tensor_keys
         read = [*self.actor_network.in_keys, keys.action, keys.sample_log_prob]
         return list(dict.fromkeys([*super().in_keys, *read]))
