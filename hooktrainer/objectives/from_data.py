@@ -10,7 +10,7 @@ from tensordict import NestedKey
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from ..base.checks import check_rate
+from ..base.checks import check_count, check_rate
 from ..errors import ConfigError
 from .actor_critic import ActorCriticLoss
 from .common import Entries, KeyOf, Loss, as_tensordict, next_key, this_key
@@ -58,11 +58,8 @@ class CQLLoss(SACLoss):
         **options: Any,
     ) -> None:
         super().__init__(actor_network, qvalue_network, **options)
-        if num_random < 1 or min_q_weight < 0:
-            raise ConfigError(
-                f"CQLLoss: {num_random=} must be positive, {min_q_weight=} not negative."
-            )
-        self.min_q_weight = min_q_weight
+        check_count("CQLLoss: num_random", num_random)
+        self.min_q_weight = check_rate("CQLLoss: min_q_weight", min_q_weight)
         self.num_random = num_random
 
     def _penalty(self, entries: Entries, values: Tensor) -> dict[str, Tensor]:
