@@ -18,6 +18,7 @@ from ..hooks import KLAdaptiveLR, MiniBatches, RewardScaler, Schedule, ValueEsti
 from ..networks import (
     ActionDistribution,
     MemoryTrunk,
+    NetworkFactory,
     Policy,
     SquashedStateDependentGaussian,
     StateDependentExploration,
@@ -42,6 +43,8 @@ CARTPOLE = {
     "stop_at": 475.0,
 }
 """Settings of A2C and REINFORCE tuned for CartPole."""
+
+_HIDDEN_GAIN = math.sqrt(2.0)  # of the last shared layer, which is a hidden one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,38 +158,8 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
         kind = self.action_distribution
         if self.sde or kind != "gaussian":
             check_distribution(task.name, task.env_name, task.action_space, kind, self.sde)
-        shares, gain = self.share_network, math.sqrt(2.0)
-        problem, advice = None, "leave share_network out"
-        if task.is_asymmetric and shares:
-            problem = f"{task.env_name} has observations {CRITIC!r}, which the value alone sees"
-        elif self.memory is not None and shares is False and not task.is_asymmetric:
-            problem = "policy and value have one memory"
-            advice = f"set memory=None, or {advice}"
-        if problem is not None:
-            raise ConfigError(f"{self.name()}: share_network={shares}, but {problem}: {advice}.")
-        made = self._networks_of(task)
-        if isinstance(made.shared, MemoryTrunk):
-            orthogonal_init(made.shared.encoder, output_gain=gain)
-        elif not task.is_asymmetric and (made.has_images if shares is None else shares):
-            trunk, features = made.trunk()
-            orthogonal_init(trunk, output_gain=gain)
-            made = made.after(trunk, features, made.in_keys, hidden=False)
-        if self.sde:
-            network, features = made.trunk()
-            shape, low, high = task.bounds()
-            exploring = (
-                StateDependentGaussian(features, shape, self.log_std)
-                if kind == "gaussian"
-                else SquashedStateDependentGaussian(features, shape, low, high, self.log_std)
-            )
-            orthogonal_init(exploring.mean, output_gain=0.01)
-            orthogonal_init(network, output_gain=gain)
-            distribution: ActionDistribution = exploring
-        else:
-            distribution = distribution_for(task.action_space, kind, self.log_std)
-            network = orthogonal_init(
-                made.network(distribution.parameter_features), output_gain=0.01
-            )
+        made = self._after_trunk(task)
+        network, distribution = self._actor_layers(task, made)
         writes = ["action", "action_log_prob"]
         if self.desired_kl is not None:  # what the divergence is computed from
             writes += distribution.kl_keys
@@ -197,6 +170,44 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
             critic = ValueNetwork(made.network(1), made.in_keys, trunk=made.shared)
         orthogonal_init(critic.network)
         return actor.to(task.device), critic.to(task.device)
+
+    def _after_trunk(self, task: Task) -> NetworkFactory:
+        """The factory of policy and value, after the layers that they share, if any."""
+        shares = self.share_network
+        problem, advice = None, "leave share_network out"
+        if task.is_asymmetric and shares:
+            problem = f"{task.env_name} has observations {CRITIC!r}, which the value alone sees"
+        elif self.memory is not None and shares is False and not task.is_asymmetric:
+            problem = "policy and value have one memory"
+            advice = f"set memory=None, or {advice}"
+        if problem is not None:
+            raise ConfigError(f"{self.name()}: share_network={shares}, but {problem}: {advice}.")
+        made = self._networks_of(task)
+        if isinstance(made.shared, MemoryTrunk):
+            orthogonal_init(made.shared.encoder, output_gain=_HIDDEN_GAIN)
+        elif not task.is_asymmetric and (made.has_images if shares is None else shares):
+            trunk, features = made.trunk()
+            orthogonal_init(trunk, output_gain=_HIDDEN_GAIN)
+            made = made.after(trunk, features, made.in_keys, hidden=False)
+        return made
+
+    def _actor_layers(
+        self, task: Task, made: NetworkFactory
+    ) -> tuple[nn.Module, ActionDistribution]:
+        """The policy's network, and the distribution of its actions."""
+        if not self.sde:
+            kind = self.action_distribution
+            distribution = distribution_for(task.action_space, kind, self.log_std)
+            network = made.network(distribution.parameter_features)
+            return orthogonal_init(network, output_gain=0.01), distribution
+        network, features = made.trunk()
+        shape, low, high = task.bounds()
+        if self.action_distribution == "gaussian":
+            exploring = StateDependentGaussian(features, shape, self.log_std)
+        else:
+            exploring = SquashedStateDependentGaussian(features, shape, low, high, self.log_std)
+        orthogonal_init(exploring.mean, output_gain=0.01)
+        return orthogonal_init(network, output_gain=_HIDDEN_GAIN), exploring
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
