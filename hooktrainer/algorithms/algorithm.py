@@ -91,7 +91,7 @@ class Algorithm(AlgorithmConfig):
         if self.seeds is not None:
             return self.train_seeds(keep=keep)  # type: ignore[return-value]
         self._announce()
-        trainer = self.built(self.run_dir is not None if keep is None else keep)
+        trainer = self.trainer(keep=keep)
         trainer.train()
         if trainer.control.status == "interrupted":  # in a notebook; elsewhere that raises
             how = "nothing was saved, since it has no run_dir"
@@ -152,7 +152,7 @@ class Algorithm(AlgorithmConfig):
 
         Args:
             task: What follows from the fields, and the parts that every algorithm has: a `Task`
-                with the environment's spaces, an `AgentsTask`, or a `TextTask`.
+                with the environment's spaces, an `AgentsTask`, or a `TextRun`.
         """
         raise NotImplementedError
 
