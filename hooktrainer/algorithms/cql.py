@@ -36,9 +36,8 @@ class CQL(OfflineValues):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
-        space = task.action_space
-        if isinstance(space, spaces.Discrete):
-            network = task.networks.network(int(space.n))
+        if isinstance(task.action_space, spaces.Discrete):
+            network = task.networks.network(task.num_actions)
             q_network = QNetwork(network, task.in_keys, task.mask_key).to(task.device)
             discrete = DiscreteCQLLoss(
                 q_network,

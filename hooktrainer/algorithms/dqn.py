@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from gymnasium import spaces
-
 from ..networks import (
     CategoricalQNetwork,
     EpsilonGreedy,
@@ -137,8 +135,7 @@ class DQN(OffPolicy):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
-        assert isinstance(task.action_space, spaces.Discrete)
-        q_network = self._q_network(task, int(task.action_space.n)).to(task.device)
+        q_network = self._q_network(task).to(task.device)
         epsilon = {"eps_init": 0.0, "eps_end": 0.0} if self.noisy else {"eps_end": self.eps_end}
         policy = EpsilonGreedy(q_network, annealing_num_steps=self.annealing_frames, **epsilon)
         loss_module = _LOSSES[self.quantiles](
@@ -157,7 +154,7 @@ class DQN(OffPolicy):
         buffer = self._buffer(task, loss_module, sampler)
         return task.finish(self._trainer(task, loss_module, policy, buffer=buffer), q_network)
 
-    def _q_network(self, task: Task, actions: int) -> QNetwork:
+    def _q_network(self, task: Task) -> QNetwork:
         """Return the network of action values, or of their distributions."""
         made = self._networks_of(task)
         number = self.num_quantiles or _NUMBERS.get(self.quantiles, 1)
@@ -169,13 +166,16 @@ class DQN(OffPolicy):
             if self.quantiles == "iqn":
                 options["embedding"] = FractionEmbedding(features)
             options["head"] = q_head(
-                *(features, actions, last, ACTIVATIONS[self.activation]),
+                features,
+                task.num_actions,
+                last,
+                ACTIVATIONS[self.activation],
                 atoms=atoms,
                 dueling=self.dueling,
                 noisy=self.noisy,
             )
         else:
-            network = made.network(actions * atoms)
+            network = made.network(task.num_actions * atoms)
         if self.quantiles is None:
             return QNetwork(network, made.in_keys, **options)
         if self.quantiles == "c51":

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from gymnasium import spaces
-
 from ..networks import CategoricalPolicy, QNetwork
 from ..objectives import DiscreteSACLoss
 from ..run.config import Between, Count, Fraction, Number, Rate
@@ -56,8 +54,7 @@ class DSAC(ActorCriticOffPolicy):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
-        assert isinstance(task.action_space, spaces.Discrete)
-        number, made = int(task.action_space.n), self._networks_of(task)
+        number, made = task.num_actions, self._networks_of(task)
         policy = CategoricalPolicy(
             made.network(number),
             made.in_keys,

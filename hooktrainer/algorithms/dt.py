@@ -83,10 +83,9 @@ class DT(Offline):
             )
         dataset = dataset_for(task, self.dataset)
         parts = Subsequences(dataset, self.context_length)
-        space = task.action_space
-        if isinstance(space, spaces.Discrete):
-            actions: Categorical | Box = Categorical(int(space.n))
-            size = int(space.n)
+        if isinstance(task.action_space, spaces.Discrete):
+            size = task.num_actions
+            actions: Categorical | Box = Categorical(size)
         else:
             actions = Box(*task.bounds())
             size = actions.low.numel()

@@ -37,11 +37,11 @@ class IQL(OfflineValues):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
-        actor, space = self._policy(task), task.action_space
-        if isinstance(space, spaces.Discrete):
+        actor = self._policy(task)
+        if isinstance(task.action_space, spaces.Discrete):
             kind: type[IQLLoss] = DiscreteIQLLoss
             made = task.value_networks
-            qvalue: nn.Module = QNetwork(made.network(int(space.n)), made.in_keys)
+            qvalue: nn.Module = QNetwork(made.network(task.num_actions), made.in_keys)
         else:
             kind, qvalue = IQLLoss, task.qvalue()
         loss_module = kind(

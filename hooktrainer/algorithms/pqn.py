@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from gymnasium import spaces
-
 from ..hooks import RewardScaler, ValueEstimatorHook
 from ..networks import EpsilonGreedy, MemoryTrunk, QNetwork, add_layer_norms
 from ..objectives import PQNLoss, QLambda
@@ -86,9 +84,8 @@ class PQN(WithMemory):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
-        assert isinstance(task.action_space, spaces.Discrete)
         made = self._networks_of(task)
-        network = made.network(int(task.action_space.n))
+        network = made.network(task.num_actions)
         if self.layer_norm:
             add_layer_norms(network)
             if isinstance(made.shared, MemoryTrunk):

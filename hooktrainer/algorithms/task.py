@@ -343,6 +343,12 @@ class Task(RunTask):
         network = made.network(outputs * math.prod(shape), make)
         return kind(network, shape, low, high, made.in_keys, trunk=made.shared).to(self.device)
 
+    @property
+    def num_actions(self) -> int:
+        """Number of discrete actions."""
+        assert isinstance(self.action_space, spaces.Discrete)
+        return int(self.action_space.n)
+
     def bounds(self) -> tuple[tuple[int, ...], torch.Tensor, torch.Tensor]:
         """Shape of a continuous action, and its bounds."""
         space = self.action_space
