@@ -29,7 +29,7 @@ Kind = TypeVar("Kind", bound=type)
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm(AlgorithmConfig):
-    """A run of an algorithm: everything that it is, as fields.
+    """A run of an algorithm: its configuration, as fields.
 
     An algorithm derives from this, adds its own fields, and wires a trainer in `build`::
 
@@ -47,7 +47,7 @@ class Algorithm(AlgorithmConfig):
     """
 
     task_type: ClassVar[Callable[..., Any]]
-    """Makes the task of `build` from the run, and whether it is kept."""
+    """Makes the argument of `build`, given the run and whether it has a directory."""
 
     def trainer(self, *, keep: bool | None = None) -> Trainer:
         """The trainer of this run, ready to train, or restored where it stopped.
@@ -111,13 +111,13 @@ class Algorithm(AlgorithmConfig):
         return replace(self, resume="latest", fork=None, **changes)
 
     def train_seeds(self, *, keep: bool | None = None) -> list[SeedResult]:
-        """Train every one of ``seeds``. One that fails leaves the others alone.
+        """Train every one of ``seeds``. A failure of one does not affect the others.
 
         Args:
             keep: As for `trainer`.
 
         Returns:
-            How each run ended, in the order of the seeds; that of one that failed has the error.
+            The result of each run, in the order of the seeds; that of a failed run has the error.
         """
         if self.seeds is None:
             raise ConfigError(f"{self.name()}: seeds=None: pass seeds, or call train().")
@@ -141,7 +141,7 @@ class Algorithm(AlgorithmConfig):
             run.train_as_program()
 
     def train_as_program(self) -> None:
-        """Train, and keep the run."""
+        """Train in a run directory; exit with code 1 if a seed fails."""
         if self.seeds is None:
             self.train(keep=True)
         elif any(one.error is not None for one in self.train_seeds(keep=True)):
@@ -151,8 +151,8 @@ class Algorithm(AlgorithmConfig):
         """Make the networks, the loss and the hooks, and wire them into a trainer.
 
         Args:
-            task: What follows from the fields, and the parts that every algorithm has: a `Task`
-                with the environment's spaces, an `AgentsTask`, or a `TextRun`.
+            task: The values derived from the fields, and the parts that all algorithms share: a
+                `Task` with the environment's spaces, an `AgentsTask`, or a `TextRun`.
         """
         raise NotImplementedError
 
@@ -203,7 +203,7 @@ def _defaults(kind: type[AlgorithmConfig], saved: Mapping[str, Any], words: Sequ
 
 @dataclass(frozen=True, kw_only=True)
 class WithMemory(EnvAlgorithm):
-    """Fields of the algorithms whose policies can remember."""
+    """Fields of the algorithms whose policies may have a memory."""
 
     memory: Annotated[Any, Word("MEMORY")] = None
     """memory of the policy: gru, lstm or transformer; in Python also a function to a Memory"""
@@ -213,7 +213,7 @@ class WithMemory(EnvAlgorithm):
     """steps that a transformer looks back"""
 
     def memory_of(self, features: int) -> Memory:
-        """A memory that takes so many features."""
+        """A memory of this number of features."""
         return memory_for(self.memory, features, self.memory_size, self.memory_length)
 
     def _networks_of(self, task: Task) -> NetworkFactory:
@@ -227,7 +227,7 @@ class WithMemory(EnvAlgorithm):
 
 @dataclass(frozen=True, kw_only=True)
 class WithStateDependentExploration(EnvAlgorithm):
-    """Fields of the algorithms whose noise can follow the state."""
+    """Fields of the algorithms with state-dependent exploration."""
 
     sde: bool = False
     """whether noise is a function of the state, held for some steps, as in Raffin et al., 2021"""

@@ -1,4 +1,4 @@
-"""Checks of what an algorithm is called with: one clear error each, before anything is made."""
+"""Checks of an algorithm's environment, observations and actions, before anything is made."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KNOWN = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box)
 
 
 def check_env(algorithm: str, env: Any, eval_episodes: int) -> None:
-    """Refuse what cannot be built twice: the policy is evaluated in environments of its own."""
+    """Refuse an environment that is built already: evaluation builds further ones."""
     built = is_built(env)
     vector = isinstance(env, gym.vector.VectorEnv) or is_envpool(env)
     if not (eval_episodes if built else vector or isinstance(env, gym.Env)):
@@ -67,7 +67,7 @@ def check_actions(
 ) -> None:
     """Refuse actions that the algorithm cannot take, or an action mask that does not fit them.
 
-    Others that take them are named: of those that collect, or of those for data sets.
+    The error names algorithms that take them: those for data sets if not ``collects``.
     """
     parts = [part for _, part in parts_of(space)]
     whole = [part for part in parts if isinstance(part, spaces.Box) and part.dtype.kind != "f"]
@@ -105,7 +105,7 @@ def check_distribution(
     distribution: str,
     state_dependent: bool = False,
 ) -> None:
-    """Refuse a distribution of continuous actions, or state-dependent noise, that cannot be."""
+    """Refuse a distribution of continuous actions, or state-dependent noise, that does not fit."""
     problem = None
     if state_dependent and not isinstance(space, spaces.Box):
         problem = "and sde=True is for actions that are one Box: leave it out"

@@ -26,7 +26,7 @@ LOCOMOTION = tuple(f"{robot}-v[45]" for robot in ("Ant", "HalfCheetah", "Hopper"
 
 
 def Word(metavar: str, to_text: Callable[[Any], str] = str) -> Any:  # noqa: N802 - as a type
-    """On the command line a word as it is; in Python anything."""
+    """The type of a field: on the command line an unparsed word, in Python any object."""
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
         metavar=metavar,
@@ -86,7 +86,7 @@ class AlgorithmConfig(RunConfig):
     collects: ClassVar[bool] = True
     """Whether it collects what it trains on; otherwise that is a data set."""
     subject: ClassVar[str] = "env"
-    """The field with what it is trained on."""
+    """The field that names the environment or task."""
     tuned_for: ClassVar[Settings] = {}
     """By an environment's id, or a pattern of ids, the defaults that are tuned for it."""
 
@@ -109,11 +109,11 @@ class AlgorithmConfig(RunConfig):
 
     @property
     def trained_on(self) -> str:
-        """The name of what it is trained on."""
+        """The name of the environment or task."""
         return name_of(getattr(self, self.subject))
 
     def announcements(self) -> list[str]:
-        """Return what was chosen by default and should be known, a line each."""
+        """Return lines about the defaults that were chosen for this run."""
         if not (settings := self.tuned_settings()):
             return []
         listed = ", ".join(f"{name}={value!r}" for name, value in settings.items())
@@ -135,7 +135,7 @@ class AlgorithmConfig(RunConfig):
         return {}
 
     def tuned_settings(self) -> Mapping[str, Any]:
-        """The fields whose values are those tuned for what it is trained on."""
+        """The fields whose values are those tuned for its environment or task."""
         settings = self.tuned_settings_for(getattr(self, self.subject), self.tuned)
         return {name: value for name, value in settings.items() if getattr(self, name) == value}
 
@@ -194,14 +194,14 @@ class EnvConfig(AlgorithmConfig):
     def wrapped(self) -> UsualWrappers | None:
         """The environment with its usual wrappers; ``None`` if it gets none.
 
-        What learns from a data set evaluates in the environment that the data are of.
+        Algorithms that learn from a data set get none: their environment is that of the data.
         """
         if not (self.usual_wrappers and self.collects):
             return None
         return usual_wrappers(self.env, self.env_kwargs)
 
     def announcements(self) -> list[str]:
-        """Return what was chosen by default and should be known, a line each."""
+        """Return lines about the defaults that were chosen for this run."""
         wrapped = self.wrapped()
         return [*super().announcements(), *([wrapped.description] if wrapped else [])]
 

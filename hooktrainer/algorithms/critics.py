@@ -1,4 +1,4 @@
-"""The Q-functions of soft actor-critic and TD3: which there are, and which loss is theirs."""
+"""The Q-functions of SAC and TD3, by the field ``critics``, and their losses."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class WithSACCritics(WithCritics):
     """with droq, probability that a hidden unit of a Q-function is left out"""
 
     def _loss_kind(self) -> Callable[..., SACLoss]:
-        """Return what makes the loss of the critics."""
+        """Return the class of the loss, with the arguments of its critics."""
         number, drop = self.num_quantiles, self.drop_quantiles
         kinds: dict[str, Callable[..., SACLoss]] = {
             "twin": SACLoss,
@@ -130,7 +130,7 @@ class WithSACCritics(WithCritics):
         return partial(kinds[self.critics], **options)
 
     def _actor_layers(self) -> Layers:
-        """Return what makes the layers of the actor."""
+        """Return the function that makes the layers of the actor."""
         if self.critics == "xqc":
             return unit_mlp
         return partial(mlp, linear=renormalized_linear) if self.critics == "crossq" else mlp

@@ -27,7 +27,7 @@ from .task import Task
 
 @algorithm
 class DAgger(EnvAlgorithm):
-    """DAgger: imitates a teacher in the states that the student visits, all that it ever visited.
+    """DAgger: imitates a teacher in all states that the student has visited.
 
     Ross, Gordon and Bagnell, 2011, arXiv:1011.0686. An iteration collects a batch, in which each
     action is the teacher's with a probability that falls, adds the teacher's actions in all of its
@@ -92,7 +92,11 @@ class DAgger(EnvAlgorithm):
         return float(self.beta ** round(iterations))
 
     def _distillation(self, task: Task) -> Distillation:
-        """What asks the teacher; a saved one has to act in the environment."""
+        """Return the hook that records the teacher's actions.
+
+        Raises:
+            ConfigError: If a saved teacher does not act in the environment.
+        """
         teacher = self.teacher
         if isinstance(teacher, (str, os.PathLike, SavedPolicy)):
             teacher = load_policy(teacher)

@@ -16,7 +16,7 @@ from .text import TextRun
 class DPO(OnTexts):
     """Direct preference optimization: learns from pairs of a chosen and a rejected completion.
 
-    Rafailov et al., 2023, arXiv:2305.18290. The reference is the model as it is at the start.
+    Rafailov et al., 2023, arXiv:2305.18290. The reference is a copy of the initial model.
     """
 
     beta: Rate = 0.1

@@ -30,7 +30,7 @@ from .task import Task
 
 @algorithm
 class Dreamer(FromReplay):
-    """DreamerV3: learns a world model, and acts as it learns to in its imagination.
+    """DreamerV3: learns a world model, and trains the policy on steps that the model imagines.
 
     Hafner et al., 2023, arXiv:2301.04104, at small sizes: for any observation, and any actions
     whose continuous parts are bounded. It needs few frames and much computation for each.

@@ -35,7 +35,7 @@ class DSAC(ActorCriticOffPolicy):
     alpha_init: float = 1.0
     """initial temperature, the weight of the entropy"""
     fixed_alpha: bool = False
-    """whether the temperature stays as it is"""
+    """whether the temperature is constant"""
     target_entropy_ratio: Fraction = 0.3
     """entropy that the temperature is adapted to, relative to that of uniform actions; 0.98 in the
     paper"""

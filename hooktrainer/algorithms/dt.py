@@ -29,10 +29,10 @@ from .task import Task
 
 @algorithm
 class DT(Offline):
-    """Decision transformer: imitates the data's actions by what the episode returns from there on.
+    """Decision transformer: imitates the data's actions, given the return that followed them.
 
-    Chen et al., 2021, arXiv:2106.01345, for one discrete action or continuous ones. The policy asks
-    for a return and acts as the data's episodes with it do; so it reads the reward of each step.
+    Chen et al., 2021, arXiv:2106.01345, for one discrete action or continuous ones. The policy is
+    conditioned on a target return, from which it subtracts the reward of each step.
     """
 
     total_frames: FreeOnResume[Count] = 640_000

@@ -14,15 +14,14 @@ _TUNED: Settings = {"vmas/*": {"num_envs": 256, "steps_per_batch": 25}}
 
 @algorithm
 class MAPPO(AgentsOnPolicy):
-    """Multi-agent proximal policy optimization: every agent acts by what it observes itself.
+    """Multi-agent proximal policy optimization: every agent acts on its own observation.
 
     The critic sees what all agents observe, or the state, where the environment gives one. Yu et
     al., 2022, arXiv:2103.01955. For any actions.
 
-    With a memory, it reads what the memories of all agents make of their episodes, and the state:
-    how the episode goes on depends on these alone. A critic of states without a history is biased
-    (Lyu et al., 2022, arXiv:2201.01221). Yu et al. give it a recurrent network of its own, which
-    every step of acting would have to call.
+    With a memory, the critic reads the features of all agents' memories, and the state. A critic of
+    states without a history is biased (Lyu et al., 2022, arXiv:2201.01221). Yu et al. give the
+    critic a recurrent network, which would have to be called at every step of acting.
     """
 
     central_critic: ClassVar[bool] = True
@@ -31,7 +30,7 @@ class MAPPO(AgentsOnPolicy):
 
 @algorithm
 class IPPO(AgentsOnPolicy):
-    """Independent proximal policy optimization: each agent for itself, its critic included.
+    """Independent proximal policy optimization: an agent's critic sees its own observation alone.
 
     De Witt et al., 2020, arXiv:2011.09533. For any actions.
     """

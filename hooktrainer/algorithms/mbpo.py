@@ -30,8 +30,8 @@ Terminates = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 class MBPO(ActorCriticOffPolicy):
     """Model-based policy optimization, for continuous actions.
 
-    Janner et al., 2019, arXiv:1906.08253: soft actor-critic (`SAC`), trained mostly on what an
-    ensemble of networks imagines. It needs few frames and much computation for each.
+    Janner et al., 2019, arXiv:1906.08253: soft actor-critic (`SAC`), trained mostly on steps
+    that an ensemble of networks imagines. It needs few frames and much computation for each.
     """
 
     num_envs: Count = 2

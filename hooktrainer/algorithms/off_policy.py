@@ -1,4 +1,4 @@
-"""The base of DQN, DDPG, TD3, SAC and MBPO: learning from a replay buffer."""
+"""The bases of algorithms that learn from a replay buffer."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class FromSequences(FromReplay, WithMemory):
         return self._in_sequences(self.sequence_length, self.burn_in)
 
     def _filled(self, loss_module: ReplayLoss, buffer: ReplayBuffer) -> ReplayBufferTrainer:
-        """Return what fills the buffer with transitions or sequences."""
+        """Return the hook that fills the buffer with transitions, or with sequences."""
         if self.memory is None:
             return ReplayBufferTrainer(buffer)
         length, keys = self.sequence_length, loss_module.hidden_keys
@@ -139,7 +139,7 @@ class FromSequences(FromReplay, WithMemory):
 
 @dataclass(frozen=True, kw_only=True)
 class OffPolicy(FromSequences):
-    """Fields of DQN, DDPG, TD3, SAC and MBPO."""
+    """Fields of the algorithms of one agent that learn Q-functions from a replay buffer."""
 
     scale_rewards: bool | None = None
     """whether rewards are divided by the running standard deviation of the discounted return; None
@@ -170,7 +170,7 @@ class OffPolicy(FromSequences):
     def _buffer(
         self, task: Task, loss_module: ReplayLoss, sampler: RandomSampler | None = None
     ) -> ReplayBuffer:
-        """Return a buffer of what the loss reads: transitions, or sequences with a memory."""
+        """Return a buffer of the entries that the loss reads."""
         rows, sample = self._rows()
         keys = self._keys(loss_module)
         return ReplayBuffer(rows, batch_size=sample, sampler=sampler, keys=keys, device=task.device)
@@ -183,7 +183,7 @@ class OffPolicy(FromSequences):
     def _replay(
         self, task: Task, loss_module: ReplayLoss, buffer: ReplayBuffer
     ) -> ReplayBufferTrainer:
-        """Return what fills the buffer."""
+        """Return the hook that fills the buffer."""
         if self.her is not None:
             functions = task.goal_functions()
             return HindsightReplay(buffer, *functions, strategy=self.her, goals=self.her_goals)
@@ -195,7 +195,7 @@ class OffPolicy(FromSequences):
         return bool(self.scale_rewards)
 
     def _mixed(self, task: Task, loss_module: ReplayLoss) -> list[TrainerHookBase]:
-        """Return what mixes transitions of a data set into samples."""
+        """Return the hooks that mix transitions of a data set into samples."""
         dataset = dataset_for(task, self.dataset)
         if self.n_steps > 1:
             dataset = dataset.multi_step(self.n_steps, gamma=self.gamma)
@@ -207,7 +207,7 @@ class OffPolicy(FromSequences):
         return [mix, Schedule.linear(mix, "fraction", *change)]
 
     def _updater(self, loss_module: ReplayLoss) -> SoftUpdate | HardUpdate | None:
-        """Return what moves the target networks; ``None`` where there are none."""
+        """Return the updater of the target networks; ``None`` if there are none."""
         raise NotImplementedError
 
     def _trainer(
@@ -236,7 +236,7 @@ class OffPolicy(FromSequences):
 
 @dataclass(frozen=True, kw_only=True)
 class ActorCriticOffPolicy(OffPolicy):
-    """Fields of the algorithms with a policy and Q-functions of continuous actions."""
+    """Fields of the algorithms with a policy and Q-functions."""
 
     tau: Annotated[Fraction, Between(0.001, 0.05, log=True)] = 0.01
     """rate of the soft updates of the target networks, one per optimizer step"""

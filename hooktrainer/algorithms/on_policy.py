@@ -49,7 +49,7 @@ _HIDDEN_GAIN = math.sqrt(2.0)  # of the last shared layer, which is a hidden one
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyGradient(EnvAlgorithm):
-    """Fields of the algorithms that learn from what the present policies collect."""
+    """Fields of the algorithms that learn from batches of the current policies."""
 
     num_envs: Count = 16
     """number of parallel environments"""
@@ -123,7 +123,7 @@ class PolicyGradient(EnvAlgorithm):
 
 
 def schedule_rate(run: Any, trainer: Trainer, optimizer: torch.optim.Optimizer) -> None:
-    """Let the learning rate fall to zero, if the run says so, and log it."""
+    """Anneal the learning rate to zero if ``anneal_lr`` is set, and log it."""
     if run.anneal_lr:
         Schedule.linear(optimizer, "lr", run.lr, 0.0).register(trainer)
     else:
@@ -146,7 +146,7 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
     scale_rewards: bool | None = None
     """whether rewards are divided by the deviation of the return; None: if there is a memory"""
     value_estimator: Literal["gae", "vtrace"] = "gae"
-    """of advantages; vtrace corrects for a policy that lags behind, with batches collected ahead"""
+    """of advantages; vtrace corrects for an older policy, which collects batches ahead"""
 
     # What only PPO, TRPO and, of these, A2C have as a field.
     lmbda = 1.0
@@ -226,16 +226,16 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
         return task.finish(self._wired(task, explores, loss_module, hooks), actor)
 
 
-# -- What follows from the memory of an algorithm that may have one.
+# -- Reward scaling and mini-batches, which depend on the memory.
 
 
 def scales_rewards(run: Any) -> bool:
-    """Whether rewards are scaled: as the run says, or else if there is a memory."""
+    """Whether rewards are scaled; by default if there is a memory."""
     return run.memory is not None if run.scale_rewards is None else run.scale_rewards
 
 
 def mini_batches(run: Any, keys: Sequence[NestedKey]) -> MiniBatches:
-    """Return what splits each batch: into steps, or into sequences with a memory."""
+    """Return the hook that splits a batch into steps or, with a memory, into sequences."""
     if run.memory is None:
         return MiniBatches(run.mini_batch_size, keys)
     length = run.sequence_length or run.steps_per_batch

@@ -15,8 +15,8 @@ class REINFORCE(OnPolicy):
     """REINFORCE with a learned baseline, for any actions.
 
     Williams, 1992, Simple statistical gradient-following algorithms. Every action is reinforced by
-    the discounted return that followed it, less the baseline. Where an episode goes on behind the
-    end of a batch, the baseline stands for the rest of its return.
+    the discounted return that followed it, less the baseline. Where an episode continues past the
+    end of a batch, the baseline estimates the rest of its return.
     """
 
     num_envs: Count = 8

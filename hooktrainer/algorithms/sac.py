@@ -34,7 +34,7 @@ class SAC(WithSACCritics, WithStateDependentExploration):
     actor_lr: Rate | None = None
     """learning rate of the actor; None for that of the Q-functions"""
     fixed_alpha: bool = False
-    """whether the temperature stays as it is"""
+    """whether the temperature is constant"""
     target_entropy: float | Literal["auto"] = "auto"
     """entropy that the temperature is adapted to; auto for minus the number of continuous
     action features, plus half of the greatest entropy of discrete ones"""

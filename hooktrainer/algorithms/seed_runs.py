@@ -1,4 +1,4 @@
-"""Runs of several seeds, each in a process of its own that starts from a warm parent."""
+"""Runs of several seeds, each in a process forked from a warm parent."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class SeedResult:
     Attributes:
         seed: The seed.
         status: One of `hooktrainer.base.endings.ENDINGS`.
-        reason: Why it stopped or failed; ``None`` where it reached its last frame.
-        frames: Collected, those before a resume included.
-        metrics: The last values that it reported.
+        reason: Why it stopped or failed; ``None`` if it collected all its frames.
+        frames: Number of collected frames, with those before a resume.
+        metrics: The last reported values.
         run_dir: Its directory; ``None`` if nothing was kept.
-        error: What ended a run that failed.
-        cpu_seconds: That its process took.
+        error: The exception that ended a failed run.
+        cpu_seconds: CPU time of its process.
     """
 
     seed: int
@@ -300,7 +300,7 @@ def _warmed(run: AlgorithmConfig) -> Iterator[Start]:
         return
     threads, rng = native_threads(), rng_state()
     import_sinks(run.logger or DEFAULT_LOGGERS)
-    # What cannot be made, is reported by the processes.
+    # Errors are raised again, and reported, by the processes.
     with suppress(Exception, SystemExit), without_monitor():
         one = run_of(run, run.seed, None)
         one = replace(one, resume=None, fork=None, hooks=(), loggers=(), progress_bar=False)

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning of language models; and what it shares with DPO."""
+"""Supervised fine-tuning of language models, and the base class that it shares with DPO."""
 
 from __future__ import annotations
 

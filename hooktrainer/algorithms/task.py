@@ -1,4 +1,4 @@
-"""`Task`: what follows from an algorithm's fields, and the parts that every algorithm has."""
+"""`Task`: values derived from an algorithm's fields, and the parts that all algorithms share."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from ..trainer import Trainer
 from .check_spaces import check_actions, check_env, check_observations, name_of
 from .config import AlgorithmConfig, EnvConfig
 
-# -- `AlgorithmTask`: the parts that every algorithm has, whatever it is trained on.
+# -- `AlgorithmTask`: the parts that all algorithms share.
 
 
 class AlgorithmTask:
@@ -70,11 +70,11 @@ class AlgorithmTask:
         torch.manual_seed(algorithm.seed)
 
     def release(self) -> None:
-        """Let go of the run's directory, where the trainer cannot be built."""
+        """Release the run's directory, if the trainer cannot be built."""
         self._run.release()
 
     def _begins(self) -> bool:
-        """Whether the run has no state of its own yet, as one that is resumed or forked has."""
+        """Whether the run starts without saved state."""
         fields = self._run.args
         return (fields.resume is None and fields.fork is None) or not self._run.holds_state
 
@@ -85,11 +85,11 @@ class AlgorithmTask:
         return trainer
 
 
-# -- `RunTask`: the parts that every algorithm has, whatever its environment is like.
+# -- `RunTask`: the parts that all algorithms with an environment share.
 
 
 class RunTask(AlgorithmTask, ABC):
-    """The parts that every algorithm has; a subclass inspects the environment.
+    """The parts that all algorithms with an environment share; a subclass inspects it.
 
     Nothing is written before `trainer` is called: an invalid field leaves no files.
 
@@ -99,7 +99,7 @@ class RunTask(AlgorithmTask, ABC):
 
     Attributes:
         name: The algorithm's.
-        env_name: What the environment is called in messages.
+        env_name: The environment's name in messages.
         device: Where the learner computes.
     """
 
@@ -113,7 +113,7 @@ class RunTask(AlgorithmTask, ABC):
                 f"{self.name}: collector={algorithm.collector!r}, but it collects nothing: leave "
                 "that out."
             )
-        # The environment, as arguments of what collects and of the evaluation.
+        # The environment, as arguments of the collector and of the evaluation.
         self._made: dict[str, Any] = {"env": algorithm.env}
         self._made["env_kwargs"] = algorithm.env_kwargs or None
         if algorithm.info_keys:  # not every collector takes it
@@ -232,17 +232,17 @@ class RunTask(AlgorithmTask, ABC):
 
 
 class Task(RunTask):
-    """Values that follow from an algorithm's fields, and the parts that every algorithm has.
+    """Values derived from an algorithm's fields, and the parts that all algorithms share.
 
     Attributes:
         observation_space: The environment's.
         action_space: The environment's.
         mask_key: Where the environment's action mask is; ``None`` if it gives none.
-        networks: Makes networks of the observation, as the fields want them.
-        value_networks: The same for values, which may have an observation of their own; see
+        networks: Makes networks of the observation, configured by the fields.
+        value_networks: The same for values, whose observation may be another; see
             `hooktrainer.base.space_parts.groups_of`.
         in_keys: The entries that policies read.
-        is_asymmetric: Whether values see something else than policies do.
+        is_asymmetric: Whether values have another observation than policies.
         device: Where the learner computes.
     """
 
@@ -312,7 +312,7 @@ class Task(RunTask):
     def squashed_policy(
         self, networks: NetworkFactory | None = None, make: Layers = mlp
     ) -> TanhGaussianPolicy:
-        """A policy over continuous actions within their bounds, a normal distribution's by tanh."""
+        """A policy over bounded continuous actions: a normal distribution squashed by tanh."""
         return self._bounded(TanhGaussianPolicy, 2, networks, make)
 
     def mixed_policy(self, networks: NetworkFactory, make: Layers = mlp) -> Policy:
@@ -332,7 +332,7 @@ class Task(RunTask):
         return policy.to(self.device)
 
     def deterministic_policy(self, networks: NetworkFactory | None = None) -> DeterministicPolicy:
-        """A policy of one continuous action, within its bounds, for each observation."""
+        """A deterministic policy of bounded continuous actions."""
         return self._bounded(DeterministicPolicy, 1, networks)
 
     def _bounded(
@@ -367,7 +367,7 @@ class Task(RunTask):
             make: As for `NetworkFactory.q_network`.
 
         Raises:
-            ConfigError: If it is to share a memory, and sees something else than the policy does.
+            ConfigError: If it is to share a memory, and has another observation than the policy.
         """
         made, shared = self.value_networks, networks is not None and networks.shared
         if networks is not None and shared:

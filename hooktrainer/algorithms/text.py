@@ -1,4 +1,4 @@
-"""The base of SFT and GRPO: training a language model on a task of texts."""
+"""The base of SFT, DPO and GRPO: training a language model on a task of texts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TotalSamples = FreeOnResume[Annotated[Count, tyro.conf.arg(aliases=["--total-sam
 
 
 class TextRun(AlgorithmTask):
-    """The parts that every algorithm of language models has.
+    """The parts that all algorithms of language models share.
 
     Args:
         algorithm: The fields.

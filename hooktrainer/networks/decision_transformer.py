@@ -90,7 +90,7 @@ class DecisionTransformer(nn.Module):
         x = self.embedding_norm(x).flatten(0, 1)
         place = torch.arange(3 * time, device=x.device)
         earlier, own = place.unsqueeze(-1) > place, place.unsqueeze(-1) == place
-        # Padding attends to itself alone: where there is nothing to attend to is no number.
+        # Padding attends to itself alone: a softmax over nothing would be NaN.
         visible = earlier & mask.unsqueeze(-1).expand(-1, -1, 3).flatten(1).unsqueeze(1) | own
         for block in cast(Iterable[Block], self.blocks):
             qkv = block.queries_keys_values(x)
@@ -107,7 +107,7 @@ _HIDDEN: Final = (_RETURN, _WINDOW, _STEP)
 
 
 class DecisionTransformerPolicy(Actor):
-    """Acts by a `DecisionTransformer`, so that the episode returns as much as is asked for.
+    """Acts by a `DecisionTransformer`, conditioned on a target return.
 
     Its hidden states, which collectors carry and saved policies hold, are the return-to-go, a
     window of the last steps, and the number of the step. The return-to-go is ``target_return`` at

@@ -102,7 +102,7 @@ _NONE: Final = -1.0  # the deviation before it is drawn, as an episode begins
 
 
 class PerEnvGaussian(AdditiveGaussian):
-    """`AdditiveGaussian` with a deviation of its own in each environment.
+    """`AdditiveGaussian` with another deviation in each environment.
 
     Where an episode begins, it is drawn uniformly from ``sigma`` to ``sigma_max`` (Seo et al.,
     2025, arXiv:2505.22642). It is a hidden state, which collectors carry and checkpoints hold.

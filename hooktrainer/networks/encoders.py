@@ -33,7 +33,7 @@ class OwnNetwork(nn.Module):
         given: The module, or a function that makes it from the space.
         space: The space.
         leaves: Its leaves.
-        name: What it is called in messages.
+        name: Its name in messages.
     """
 
     def __init__(

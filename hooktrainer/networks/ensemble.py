@@ -28,7 +28,7 @@ class Ensemble(nn.Module):
         activation_class: As for `mlp`.
         linear: Makes a layer from the number of networks and the sizes of its input and output; it
             maps ``[networks, batch, in_features]`` to ``[networks, batch, out_features]``.
-        norm: Makes what follows the linear map of a hidden layer.
+        norm: Makes the layer after each hidden linear layer.
         make: Makes all layers, in place of ``linear`` and ``norm``, with the arguments of
             `unit_mlp`.
     """
@@ -82,7 +82,7 @@ class EnsembleLayerNorm(nn.Module):
 
 
 def dropout_and_layer_norm(dropout: float) -> Norm:
-    """What follows a hidden linear map in DroQ (Hiraoka et al., 2022, arXiv:2110.02034)."""
+    """The layers after a hidden linear layer of DroQ (Hiraoka et al., 2022, arXiv:2110.02034)."""
 
     def make(networks: int, features: int) -> nn.Module:
         return nn.Sequential(nn.Dropout(dropout), EnsembleLayerNorm(networks, features))
@@ -97,7 +97,7 @@ def renormalized(networks: int, in_features: int, out_features: int) -> nn.Modul
 
 
 def renormalized_linear(in_features: int, out_features: int) -> nn.Module:
-    """The same of a single network, for `mlp`."""
+    """The same for a single network, for `mlp`."""
     return nn.Sequential(BatchRenorm(in_features), nn.Linear(in_features, out_features))
 
 
@@ -199,7 +199,7 @@ def batch_statistics(network: nn.Module, learns: bool = True) -> Iterator[None]:
 
     Args:
         network: Holds the layers.
-        learns: ``False`` leaves them as they are.
+        learns: ``False`` to use running statistics, as outside the block.
     """
     norms = [m for m in network.modules() if isinstance(m, BatchRenorm)] if learns else []
     for norm in norms:
@@ -223,7 +223,7 @@ class UnitLinear(nn.Module):
         in_features: Size of the input's last dimension.
         out_features: Size of the output's last dimension.
         networks: Leading dimensions of the input, whose parameters are separate.
-        bias: Whether there is a bias, of any norm.
+        bias: Whether there is a bias, whose norm is not constrained.
 
     Attributes:
         weight: ``[*networks, out_features, in_features]``.

@@ -151,7 +151,7 @@ class Inference:
         network: Maps tensors to one tensor. Its layers and hooks are inspected once, here.
     """
 
-    # What is for acting alone; what is compiled calls the network.
+    # State of the NumPy path; compiled code calls the network.
     not_in_graphs: ClassVar = frozenset({"_layers", "_addresses", "_steps", "_dtype"})
 
     def __init__(self, network: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""What training and generation need of a causal language model, and the sampling of its tokens."""
+"""The interface of causal language models, and the sampling of their tokens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LanguageModel(nn.Module, ABC):
     ``lengths`` their lengths. No time is spent on padding.
 
     Attributes:
-        vocab_size: Number of tokens that it knows.
+        vocab_size: Number of different tokens.
         context_length: Number of tokens in the longest sequence.
         version: Number of batches that the weights were trained on, a buffer, int64 ``[]``.
     """

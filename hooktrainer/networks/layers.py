@@ -59,7 +59,7 @@ def mlp(
         num_cells: Width of each hidden layer; empty for a linear map.
         activation_class: Makes the activation after each hidden layer.
         linear: Makes a layer from the sizes of its input and output.
-        norm: Makes what stands between a hidden layer and its activation, from its width.
+        norm: Makes the layer between a hidden layer and its activation, from its width.
     """
     layers: list[nn.Module] = []
     for cells in num_cells:
@@ -175,7 +175,7 @@ class RunningNorm(nn.Module):
 
     @torch.no_grad()
     def take_up(self, count: float) -> None:
-        """Go on from what `forward` uses, as the statistics of so many observations."""
+        """Set the statistics to the values that `forward` uses, as of ``count`` observations."""
         self.mean.copy_(self._shift)
         self.var.copy_(self._scale.double().pow(-2) - self.eps)
         self.count.fill_(count)

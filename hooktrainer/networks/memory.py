@@ -243,7 +243,7 @@ class TransformerMemory(Memory):
         distance = key[length:].unsqueeze(-1) - key  # [time, length + time]
         visible = (distance >= 0) & (distance <= age.unsqueeze(-1))  # [batch, time, length + time]
         distance = distance.clamp(0, length)
-        # What is in the window after a step: its own input last.
+        # The steps that are in the window after each step, whose own input is the last.
         kept = torch.arange(length - 1, -1, -1, device=x.device) <= age.unsqueeze(-1)
         features, windows = self.embedding(x), []
         for number, layer in enumerate(self.layers):

@@ -194,7 +194,7 @@ class NetworkFactory:
         return make(features, outputs, self._num_cells, self._activation)
 
     def _copy(self, given: Encoder) -> Encoder:
-        """A module with new weights after its first use; others as they are."""
+        """Copy a module, with new weights, after its first use; return others unchanged."""
         return fresh_copy(given) if self._is_used and isinstance(given, nn.Module) else given
 
 

@@ -50,7 +50,7 @@ class Policy(Head):
         entries: Everything the policy can write.
 
     Raises:
-        ConfigError: If the policy cannot write one of ``out_keys``, or there is nothing to mask; at
+        ConfigError: If the policy cannot write one of ``out_keys``, or its actions take no mask; at
             a call, if the network returns another number of features.
     """
 
@@ -162,8 +162,8 @@ _WORTH = 8  # steps of a rollout from which on `ArraySteps` is faster
 class ArraySteps:
     """Acts as `Policy.sample` does, bit for bit, in a fraction of the time.
 
-    Parameters do not change within a rollout, and its random numbers depend on nothing that happens
-    in it. What is left of a step is NumPy, in memory that is there already.
+    Parameters do not change within a rollout, and its random numbers can be drawn before it. A step
+    is NumPy alone, in memory that is allocated once.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class ArraySteps:
         self._scores = np.empty_like(self._logits[0])
 
     def begin(self) -> bool:
-        """Begin a rollout; whether it can be, with the parameters as they are now."""
+        """Begin a rollout; return whether the current parameters allow it."""
         self._layers = self._infer.steps(*self._inputs)
         if self._layers:
             deterministic = is_deterministic()

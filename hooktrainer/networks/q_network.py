@@ -31,8 +31,8 @@ class QNetwork(Head):
         action_mask_key: Entry of booleans ``[*batch, actions]``; forbidden actions get the least
             finite value. It is the last input.
         trunk: As for `Policy`.
-        head: Layers from the network's output to the values, such as those of `q_head`; the network
-            is then a small one's fast part, see `Inference`. ``None`` if it gives the values.
+        head: Layers from the network's output to the values, such as those of `q_head`, which
+            `Inference` does not compute; ``None`` if the network returns the values.
     """
 
     head: nn.Module | None
@@ -113,7 +113,7 @@ class EpsilonGreedy(Actor):
                 "the end not above the start."
             )
         super().__init__()
-        # What a compiled rollout reads, where a Python number would be a constant.
+        # A compiled rollout reads this tensor; a Python number would be a constant in its graph.
         like = next(q_network.parameters(), torch.empty(0))
         self.register_buffer("_eps", torch.zeros((), device=like.device), persistent=False)
         # The names of TorchRL's module, by which a collector finds what falls with the frames.
@@ -150,7 +150,7 @@ class EpsilonGreedy(Actor):
         return {"action": action, **states}
 
     def sample(self, *inputs: Tensor) -> dict[Any, Tensor]:
-        """What is needed at every step, for compiled rollouts: all of `act`."""
+        """The part of `act` needed at every step, for compiled rollouts: all of it."""
         return self.act(*inputs)
 
     def step(self, frames: int = 1) -> None:
@@ -233,7 +233,7 @@ class DistributionalQNetwork(QNetwork):
             features: As for `evaluate`.
 
         Returns:
-            What describes them, ``[*batch, actions, n]``, and what these numbers belong to.
+            Their numbers, ``[*batch, actions, n]``, and the atoms or fractions of these.
         """
         out, _, _ = self._called(self.network, inputs, features)
         return self._distribution(out)
@@ -312,7 +312,7 @@ class QuantileQNetwork(DistributionalQNetwork):
             action.
 
     Raises:
-        ConfigError: If there is an ``embedding`` without a ``head``.
+        ConfigError: If ``embedding`` is given without ``head``.
     """
 
     fractions: Tensor

@@ -88,7 +88,7 @@ class ActorCriticLoss(ReplayLoss):
         values = (self._output(each, entries, key, at, given, frozen) for each in networks)
         return torch.cat([self._by_network(value) for value in values])
 
-    # What a value is. Losses of distributions override these.
+    # The form of values and targets. Losses of distributions override these.
 
     def _by_network(self, value: Tensor) -> Tensor:
         """Return what a module wrote, ``[*batch, networks]``, as ``[networks, batch]``."""
@@ -123,10 +123,10 @@ def _listed(networks: Any) -> Any:
 
 
 class DelayedActorLoss(ActorCriticLoss):
-    """Base class of losses that train the actor at every n-th call alone.
+    """Base class of losses that train the actor at some calls only.
 
     Attributes:
-        policy_delay: That n.
+        policy_delay: The actor is trained at every n-th call.
     """
 
     policy_delay = 1

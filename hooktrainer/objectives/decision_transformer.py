@@ -11,7 +11,7 @@ from .common import Entries, Loss
 
 
 class DTLoss(Loss):
-    """How far a decision transformer is from the actions of the data (Chen et al., 2021).
+    """The loss of a decision transformer (Chen et al., 2021, arXiv:2106.01345).
 
     Reads parts of episodes, ``[batch, time, ...]`` each: ``"return_to_go"``, ``"observation"``,
     ``"action"``, ``"step"`` and ``"mask"``, as `hooktrainer.data.Subsequences` makes them. Returns
@@ -22,7 +22,7 @@ class DTLoss(Loss):
         actor_network: A `hooktrainer.networks.DecisionTransformerPolicy`.
     """
 
-    hint = "hooktrainer.data.Subsequences makes it of a data set."
+    hint = "hooktrainer.data.Subsequences makes it from a data set."
     out_keys = ("loss_dt",)
     actor_network: Any
 

@@ -92,10 +92,10 @@ class CQLLoss(SACLoss):
 
 
 class DiscreteCQLLoss(DQNLoss):
-    """The DQN loss with CQL's penalty on the values of other actions than the data's.
+    """The DQN loss with CQL's penalty on the values of actions outside the data.
 
     The penalty, ``loss_cql``, is the logarithm of the sum of ``exp(value)`` over all actions, minus
-    the value of the data's action. It reads and returns what `DQNLoss` does besides. The values are
+    the value of the data's action. It also reads and returns what `DQNLoss` does. The values are
     those of ``torchrl.objectives.DiscreteCQLLoss``, which halves the DQN loss.
 
     Args:
@@ -296,7 +296,7 @@ class ImitationLoss(Loss):
 
 
 class BCLoss(Loss):
-    """Behavior cloning: how far a policy is from the actions of the data.
+    """The loss of behavior cloning.
 
     Reads the policy's inputs and ``"action"``. Returns ``loss_bc``: the mean negative
     log-likelihood of the actions, or the mean squared difference if the policy is deterministic.
@@ -305,7 +305,7 @@ class BCLoss(Loss):
         actor_network: The policy, from `hooktrainer.networks`.
     """
 
-    hint = "It is one of a data set."
+    hint = "The data set has to have it."
     out_keys = ("loss_bc",)
     actor_network: Any
 

@@ -240,7 +240,7 @@ class GAE(KeyedModule):
         return value, next_value, advantage, value_target
 
     def _weights(self, tensordict: TensorDictBase) -> Sequence[Tensor]:
-        """Return what else the estimate depends on."""
+        """Return further inputs of the estimate: where agents take turns, which of them act."""
         key = self.tensor_keys.mask
         if key is None:
             return ()
@@ -331,7 +331,7 @@ def vtrace_estimate(
 
 
 class VTrace(GAE):
-    """Writes the advantages and value targets of V-trace, for policies that lag behind.
+    """Writes the advantages and value targets of V-trace, for batches of an older policy.
 
     It weights each step by the ratio of the action's probability now to ``"action_log_prob"``, as
     the collecting policy recorded it. Use it in place of `GAE` where batches are collected ahead.

@@ -222,7 +222,7 @@ class ClipPPOLoss(Loss):
                 beyond = (advantage < 0) & (ratio > self.dual_clip)
                 clipped, trained = torch.where(beyond, self.dual_clip, clipped), trained & ~beyond
         gain = torch.dot(torch.where(trained, ratio, clipped), advantage)
-        # Not len(), which a trace of rows chosen by a mask does not know.
+        # Not len(): in a trace the number of rows that a mask chooses is symbolic.
         out = {"loss_objective": gain / -ratio.shape[0]}
         if self._diagnose:
             log_ratio, ratio = log_ratio.detach(), ratio.detach()

@@ -23,7 +23,7 @@ def target_copy(network: nn.Module) -> Any:
 
 
 def target_copies(*networks: nn.Module) -> tuple[Any, ...]:
-    """Copy several networks, which share what these share."""
+    """Copy several networks; the copies share the layers that the originals share."""
     return tuple(target_copy(nn.ModuleList(networks)))
 
 

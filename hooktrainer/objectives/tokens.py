@@ -214,8 +214,8 @@ class DPOLoss(Loss):
 
     Args:
         model: The language model.
-        reference: Model whose frozen copy is the reference; ``None`` for ``model`` itself as it is
-            now. The copy is saved with the loss, so that a resumed run has the same.
+        reference: Model whose frozen copy is the reference; ``None`` for a copy of ``model``. The
+            copy is saved with the loss, so that a resumed run has the same.
         beta: Inverse strength of the preferences, or strength of the penalty for leaving the
             reference.
         label_smoothing: Probability that a preference is wrong, below 0.5.
@@ -483,7 +483,7 @@ class TokenPPOLoss(GRPOLoss):
     Args:
         model: The language model.
         value_model: Maps packed tokens and their lengths to values, ``[total]`` or ``[total, 1]``.
-            That of the row before a token is the value before it is drawn.
+            The row before a token has the value before it is drawn.
         critic_coeff: Factor of ``loss_critic``.
         average: How tokens are averaged, see `TokenLoss`.
         **options: As for `GRPOLoss`.
@@ -534,8 +534,8 @@ def token_gae(
 ) -> tuple[Tensor, Tensor]:
     """Compute generalized advantage estimates over the tokens that were sampled.
 
-    Each is a step, whatever tokens are given between them. A completion ends with its last one,
-    also if it was cut off.
+    Each is a step; tokens that were given between them are not. A completion ends with its last
+    sampled token, also if it was cut off.
 
     Args:
         reward: Of each completion, ``[N]``, or of each token, ``[N, T]``. That of a token which was

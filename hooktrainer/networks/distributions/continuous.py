@@ -231,8 +231,8 @@ class StateDependentGaussian(Gaussian):
     The network returns features z of the state. The mean is linear in z. The noise is ``z @ W`` for
     a matrix W of normal numbers with learned deviations sigma, so its variance is ``z² @ sigma²``.
     If W is redrawn at every step the distribution is normal, and log-probabilities and the entropy
-    are those of that; `StateDependentExploration` keeps W for some steps. The features get no
-    gradient through the deviation. Raffin, Kober and Stulp, 2021, Smooth Exploration for Robotic
+    are of this distribution; `StateDependentExploration` keeps W for some steps. The features get
+    no gradient through the deviation. Raffin, Kober and Stulp, 2021, Smooth Exploration for Robotic
     Reinforcement Learning, arXiv:2005.05719.
 
     Args:
