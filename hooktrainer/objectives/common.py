@@ -226,14 +226,10 @@ def evaluate_frozen(
     network: Any, inputs: Sequence[Tensor], out_key: NestedKey, batch_dims: int = 1, **known: Tensor
 ) -> Tensor:
     """Evaluate with constant parameters: gradients reach the inputs alone."""
-    args: Sequence[Any]
     if isinstance(network, ValueNetwork) and (network.trunk is None or known):
         args = arguments((*known.values(), *inputs), network.joins)
-        network = network.network
-    else:
-        args = [as_tensordict(network.in_keys, inputs, batch_dims)]
-    out = call_frozen(network, *args)
-    return out if torch.is_tensor(out) else out.get(out_key)
+        return call_frozen(network.network, *args)
+    return call_frozen(network, as_tensordict(network.in_keys, inputs, batch_dims)).get(out_key)
 
 
 def call_frozen(network: nn.Module, *args: Any) -> Any:

@@ -153,10 +153,7 @@ class ClipPPOLoss(Loss):
 
     def losses(self, entries: Entries) -> dict[str, Tensor]:
         keys, critic = self.tensor_keys, self.critic_network
-        known: dict[str, Any] = {}
-        trunk: Any = getattr(self.actor_network, "trunk", None)
-        if trunk is not None and id(trunk) == id(getattr(critic, "trunk", None)):
-            known["features"] = trunk(*[entries[key] for key in critic.in_keys])
+        known = _shared_features(self.actor_network, critic, entries)
         log_prob, entropy, exact_kl = self._of_policy(entries, known)
         rows = None if keys.mask is None else entries[keys.mask].reshape(-1)
 
@@ -258,6 +255,14 @@ class ClipPPOLoss(Loss):
         return {"loss_critic": self.critic_coeff * error, **out}
 
 
+def _shared_features(actor: Any, critic: Any, entries: Entries) -> dict[str, Any]:
+    """Return the features of the trunk that two networks share, by keyword; else nothing."""
+    trunk = getattr(actor, "trunk", None)
+    if trunk is None or id(trunk) != id(getattr(critic, "trunk", None)):
+        return {}
+    return {"features": trunk(*[entries[key] for key in critic.in_keys])}
+
+
 # -- Trust region policy optimization.
 
 
@@ -313,12 +318,10 @@ class TRPOLoss(Loss):
         return [p for p in self.critic_network.parameters() if p not in actor]
 
     def losses(self, entries: Entries) -> dict[str, Tensor]:
-        critic, known = self.critic_network, {}
+        critic = self.critic_network
+        with torch.no_grad():
+            known = _shared_features(self.actor_network, critic, entries)
         inputs = [entries[key] for key in critic.in_keys]
-        trunk: Any = critic.trunk
-        if trunk is not None and id(trunk) == id(self.actor_network.trunk):
-            with torch.no_grad():
-                known["features"] = trunk(*inputs)
         value = evaluate(critic, inputs, "state_value", self._batch_dims, **known)
         error = mse_loss(value, entries[self.tensor_keys.value_target].reshape(value.shape))
         return {"loss_critic": self.critic_coeff * error}
