@@ -460,7 +460,8 @@ class DiscreteEncoder(_ArrayEncoder):
 
     def __init__(self, space: spaces.Discrete | spaces.MultiDiscrete) -> None:
         super().__init__(space)
-        sizes = np.ravel(getattr(space, "n", getattr(space, "nvec", 0))).astype(np.int64)
+        values = space.n if isinstance(space, spaces.Discrete) else space.nvec
+        sizes = np.ravel(values).astype(np.int64)
         total, is_large = int(sizes.sum()), max(sizes) > _LARGEST_ONE_HOT
         self.embedding = nn.Embedding(total, 32) if is_large else None
         self.out_features = 32 * len(sizes) if is_large else total

@@ -140,8 +140,8 @@ class WorldModel(nn.Module):
         two_hot: TwoHot | None = None,
     ) -> None:
         super().__init__()
-        for name, value in {"recurrent_size": recurrent_size, "groups": groups}.items():
-            check_count(name, value)
+        check_count("recurrent_size", recurrent_size)
+        check_count("groups", groups)
         check_count("classes", classes, least=2)
         self.observed = list(observed)
         self.recurrent_size, self.groups, self.classes = recurrent_size, groups, classes
