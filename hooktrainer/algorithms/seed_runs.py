@@ -376,8 +376,10 @@ def _place(algorithm: AlgorithmConfig, keep: bool) -> Path | None:
             f"loggers={algorithm.loggers!r} with seeds: each run needs a logger of its own: name "
             "them with logger=, or train the seeds one by one."
         )
-    if not keep or algorithm.run_dir is not None:
-        return Path(algorithm.run_dir) if keep and algorithm.run_dir else None
+    if not keep:
+        return None
+    if algorithm.run_dir is not None:
+        return Path(algorithm.run_dir)
     for name in ("resume", "fork"):
         if value := getattr(algorithm, name):
             raise ConfigError(f"{name}={value!r} with seeds={algorithm.seeds}: name a run_dir.")
