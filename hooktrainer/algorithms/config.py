@@ -21,6 +21,9 @@ from .check_spaces import Actions, Observations, name_of
 Settings = Mapping[str, Mapping[str, Any]]
 """By an environment's id, or a pattern of ids, the fields that have another default there."""
 
+Activation = Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"]
+"""A key of `hooktrainer.networks.network_factory.ACTIVATIONS`."""
+
 LOCOMOTION = tuple(f"{robot}-v[45]" for robot in ("Ant", "HalfCheetah", "Hopper", "Walker2d"))
 """Patterns of MuJoCo's robots that run, which have settings in common."""
 
@@ -170,7 +173,7 @@ class EnvConfig(AlgorithmConfig):
     """encoder of observations: nature, impala or small convolutions, or flat; in Python modules"""
     num_cells: tuple[Count, ...] = (64, 64)
     """units in each hidden layer after that"""
-    activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "relu"
+    activation: Activation = "relu"
     """activation of the hidden layers"""
     init_policy: Annotated[Any, Word("POLICY")] = None
     """saved policy whose weights to begin with, such as RUN@best, of the same kind and networks; in

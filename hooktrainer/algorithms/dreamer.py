@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -23,7 +23,7 @@ from ..run.config import Between, Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .check_spaces import Actions
-from .config import Settings
+from .config import Activation, Settings
 from .off_policy import FromReplay
 from .task import Task
 
@@ -59,7 +59,7 @@ class Dreamer(FromReplay):
     actor_lr: Annotated[Rate, Between(3e-5, 1e-3, log=True)] = 3e-4
     """learning rate of the actor and the values"""
     num_cells: tuple[Count, ...] = (64,)
-    activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "silu"
+    activation: Activation = "silu"
     lmbda: Fraction = 0.95
     """the lambda of imagined returns"""
     entropy_coeff: Annotated[float, Between(1e-4, 1e-2, log=True)] = 3e-4

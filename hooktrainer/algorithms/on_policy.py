@@ -34,6 +34,7 @@ from ..run.config import Between, Count, Fraction, OneOf, Rate
 from ..trainer import Trainer
 from .algorithm import EnvAlgorithm, WithMemory, WithStateDependentExploration
 from .check_spaces import Actions, check_distribution
+from .config import Activation
 from .task import RunTask, Task
 
 CARTPOLE = {
@@ -138,7 +139,7 @@ def _log_rate(optimizer: torch.optim.Optimizer, batch: Any) -> dict[str, Any]:
 class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
     """Fields of PPO, TRPO, A2C and REINFORCE."""
 
-    activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "tanh"
+    activation: Activation = "tanh"
     share_network: bool | None = None
     """whether policy and value share all but their last layers; None: if there are images"""
     clip_actions: bool = True
