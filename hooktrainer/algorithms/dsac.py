@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from ..networks import CategoricalPolicy, QNetwork
+from ..networks import CategoricalPolicy
 from ..objectives import DiscreteSACLoss
 from ..run.config import Between, Count, Fraction, Number, Rate
 from ..trainer import Trainer
@@ -62,13 +62,9 @@ class DSAC(ActorCriticOffPolicy):
             action_mask_key=task.mask_key,
             trunk=made.shared,
         ).to(task.device)
-        critics = task.value_networks if made.shared is None else made
         loss_module = DiscreteSACLoss(
             policy,
-            [
-                QNetwork(critics.network(number), critics.in_keys, trunk=critics.shared)
-                for _ in range(2)
-            ],
+            [task.action_values(made) for _ in range(2)],
             number,
             loss_function="l2",
             alpha_init=self.alpha_init,

@@ -7,7 +7,6 @@ from typing import ClassVar
 from gymnasium import spaces
 from torch import nn
 
-from ..networks import QNetwork
 from ..objectives import DiscreteIQLLoss, IQLLoss
 from ..trainer import Trainer
 from .algorithm import algorithm
@@ -40,8 +39,7 @@ class IQL(OfflineValues):
         actor = self._policy(task)
         if isinstance(task.action_space, spaces.Discrete):
             kind: type[IQLLoss] = DiscreteIQLLoss
-            made = task.value_networks
-            qvalue: nn.Module = QNetwork(made.network(task.num_actions), made.in_keys)
+            qvalue: nn.Module = task.action_values()
         else:
             kind, qvalue = IQLLoss, task.qvalue()
         loss_module = kind(

@@ -34,6 +34,7 @@ from ..networks import (
     DeterministicPolicy,
     NetworkFactory,
     Policy,
+    QNetwork,
     RunningNorm,
     TanhGaussianPolicy,
     ValueNetwork,
@@ -360,7 +361,7 @@ class Task(RunTask):
         return ValueNetwork(self.value_networks.network(1), self.value_networks.in_keys)
 
     def qvalue(self, networks: NetworkFactory | None = None, make: Layers = mlp) -> ValueNetwork:
-        """A Q-function of an observation, or of what ``networks`` share, and an encoded action.
+        """A Q-function of an observation, or of the memory of ``networks``, and an encoded action.
 
         Args:
             networks: Make the policy, and may share a memory.
@@ -369,17 +370,26 @@ class Task(RunTask):
         Raises:
             ConfigError: If it is to share a memory, and has another observation than the policy.
         """
-        made, shared = self.value_networks, networks is not None and networks.shared
-        if networks is not None and shared:
-            if self.is_asymmetric:
-                raise ConfigError(
-                    f"{self.name}: {self.env_name} has observations {CRITIC!r} for values, but "
-                    f"with a memory they share the policy's: leave memory out, or {CRITIC!r}."
-                )
-            made = networks
+        made = self._q_factory(networks)
         shape = distribution_for(self.action_space).encoded_shape
         network = made.q_network(shape, make)
         return ValueNetwork(network, [*made.in_keys, "action"], trunk=made.shared)
+
+    def action_values(self, networks: NetworkFactory | None = None) -> QNetwork:
+        """A Q-function of all discrete actions; for ``networks`` and errors see `qvalue`."""
+        made = self._q_factory(networks)
+        return QNetwork(made.network(self.num_actions), made.in_keys, trunk=made.shared)
+
+    def _q_factory(self, networks: NetworkFactory | None) -> NetworkFactory:
+        """The factory of Q-functions: that of the policy if it has a memory."""
+        if networks is None or networks.shared is None:
+            return self.value_networks
+        if self.is_asymmetric:
+            raise ConfigError(
+                f"{self.name}: {self.env_name} has observations {CRITIC!r} for values, but "
+                f"with a memory they share the policy's: leave memory out, or {CRITIC!r}."
+            )
+        return networks
 
     def goal_functions(self) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
         """``compute_reward`` of one more environment with goals, and its ``compute_terminated``.

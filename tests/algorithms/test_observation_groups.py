@@ -68,16 +68,24 @@ def test_the_value_reads_the_critics_part_alone(name, memory):
     assert trainer.collected_frames == 128
 
 
-@pytest.mark.parametrize("name", ["sac", "td3", "ddpg"])
-def test_q_functions_read_the_critics_part_alone(name):
+class Choose(Guess):
+    """The same with discrete actions."""
+
+    action_space = spaces.Discrete(2)
+
+
+@pytest.mark.parametrize(
+    ("name", "env"), [("sac", Guess), ("td3", Guess), ("ddpg", Guess), ("dsac", Choose)]
+)
+def test_q_functions_read_the_critics_part_alone(name, env):
     options = {**SMALL, "init_random_frames": 16, "batch_size": 16}
-    trainer = algorithms.get(name)(env=Guess, **options).trainer()
+    trainer = algorithms.get(name)(env=env, **options).trainer()
     loss = trainer.loss_module
     assert loss.actor_network.in_keys == ["policy"]
     trainer.train()
     assert {"policy", "critic", ("next", "critic")} <= set(loss.in_keys)
     with pytest.raises(ConfigError, match="share the policy's: leave memory out, or 'critic'"):
-        algorithms.get(name)(env=Guess, memory="gru", **options).trainer()
+        algorithms.get(name)(env=env, memory="gru", **options).trainer()
 
 
 def test_networks_of_ones_own_go_to_who_sees_their_part():
