@@ -71,6 +71,7 @@ class Head(Actor):
         self.out_keys = [*out_keys, *self.next_keys]
         self.joins = takes_one(network)
         self._infer = Inference(network)
+        self._infers_all = trunk is None  # no other part has a gradient
 
     def evaluate(self, *inputs: Tensor, features: Tensor | None = None) -> Tensor:
         """The result of the network for the entries ``in_keys``, with gradient.
@@ -84,7 +85,7 @@ class Head(Actor):
 
     def remember(self, *inputs: Tensor) -> tuple[Tensor, States]:
         """The result of `evaluate` and the next hidden states, without gradient, but faster."""
-        if self.trunk is None:
+        if self._infers_all:
             return self._run(self._infer, inputs)
         with torch.no_grad():
             return self._run(self._infer, inputs)

@@ -14,7 +14,6 @@ from ..base.checks import check_count
 from ..errors import ConfigError
 from .distributions.discrete import forbid
 from .head import Actor, Head, is_deterministic
-from .memory import States
 from .q_heads import FractionEmbedding
 
 
@@ -49,6 +48,7 @@ class QNetwork(Head):
         keys = ["action_value", "action", "chosen_action_value"]
         super().__init__(network, in_keys, keys, trunk, action_mask_key)
         self.head = head
+        self._infers_all = trunk is None and head is None
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the three entries, with gradient, and return ``tensordict``."""
@@ -62,13 +62,6 @@ class QNetwork(Head):
         """The greedy action ``[*batch]`` and the next hidden states, as fast as possible."""
         value, states = self.remember(*inputs)
         return {"action": value.argmax(-1), **states}
-
-    def remember(self, *inputs: Tensor) -> tuple[Tensor, States]:
-        """See `Head.remember`."""
-        if self.head is None:
-            return super().remember(*inputs)
-        with torch.no_grad():
-            return super().remember(*inputs)
 
     def _result(self, out: Tensor, mask: Tensor | None) -> Tensor:
         values = self._values(out)
