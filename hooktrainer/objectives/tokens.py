@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from itertools import product
 from typing import Any, Literal, TypeAlias
 
@@ -142,6 +143,13 @@ class TokenLoss(Loss):
         keys = self.tensor_keys
         return [keys.tokens, keys.length, keys.sampled]
 
+    def losses(self, entries: Entries) -> dict[str, Tensor]:
+        return self._losses_of(entries, self._targets(entries))
+
+    @abstractmethod
+    def _losses_of(self, entries: Entries, targets: Targets) -> dict[str, Tensor]:
+        """Return losses and diagnostics, given the tokens that are trained on."""
+
     def _targets(self, entries: Entries) -> Targets:
         keys, kept = self.tensor_keys, self._kept(entries)
         return Targets(entries[keys.tokens], entries[keys.length], entries[keys.sampled], kept)
@@ -183,8 +191,7 @@ class SFTLoss(TokenLoss):
     ) -> None:
         super().__init__(model, average, max_tokens)
 
-    def losses(self, entries: Entries) -> dict[str, Tensor]:
-        targets = self._targets(entries)
+    def _losses_of(self, entries: Entries, targets: Targets) -> dict[str, Tensor]:
         log_probs = _DISTRIBUTION.log_probs(targets.predict(self.model))
         nll = -targets.log_prob(log_probs)
         right = log_probs.detach().argmax(-1) == targets.tokens
@@ -408,9 +415,8 @@ class GRPOLoss(TokenLoss):
     def _reads_old(self) -> bool:
         return self.correction is not None and self.clip is not None
 
-    def losses(self, entries: Entries) -> dict[str, Tensor]:
+    def _losses_of(self, entries: Entries, targets: Targets) -> dict[str, Tensor]:
         keys = self.tensor_keys
-        targets = self._targets(entries)
         logits = targets.predict(self.model)
         log_probs = self.sampling.log_probs(logits)
         log_prob, recorded = targets.log_prob(log_probs), entries[keys.log_prob][targets.mask]
@@ -518,8 +524,8 @@ class TokenPPOLoss(GRPOLoss):
         targets = self._targets(batch)
         return targets.padded(targets.predict(self.value_model).view(-1))
 
-    def losses(self, entries: Entries) -> dict[str, Tensor]:
-        out, targets = super().losses(entries), self._targets(entries)
+    def _losses_of(self, entries: Entries, targets: Targets) -> dict[str, Tensor]:
+        out = super()._losses_of(entries, targets)
         wanted = entries[self.tensor_keys.value_target][targets.mask]
         error = targets.predict(self.value_model).view(-1) - wanted
         out["loss_critic"] = self.critic_coeff * self._mean(error.square(), targets)
