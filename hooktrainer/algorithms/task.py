@@ -397,11 +397,9 @@ class Task(RunTask):
         Raises:
             ConfigError: If the environment has no goals, or does not compute rewards for them.
         """
-        env: Any = (
-            None
-            if is_world(self._made["env"])
-            else make_one(self._made["env"], self._made["env_kwargs"])
-        )
+        env: Any = None
+        if not is_world(self._made["env"]):
+            env = make_one(self._made["env"], self._made["env_kwargs"])
         keys = set(getattr(self.observation_space, "spaces", ()))
         problem = None
         if env is None or not {"achieved_goal", "desired_goal"} <= keys:

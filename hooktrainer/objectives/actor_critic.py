@@ -154,6 +154,7 @@ class DeterministicLoss(DelayedActorLoss):
     """Base class of the losses of deterministic policies, DDPG and TD3."""
 
     out_keys: Sequence[str] = ("loss_actor", "loss_value")
+    _value_loss = "loss_value"
     target_actor_network: Any
     _delays_actor = True
 
@@ -170,7 +171,7 @@ class DeterministicLoss(DelayedActorLoss):
         now, later = self._means(values.detach()), self._target_means(target)
         return {
             **out,
-            self.out_keys[1]: self._reduce(self._errors(values, target), entries),
+            self._value_loss: self._reduce(self._errors(values, target), entries),
             "pred_value": now.mean(),
             "target_value": later.mean(),
             "td_error": (now - later).square().amax(0),

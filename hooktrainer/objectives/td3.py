@@ -36,6 +36,7 @@ class TD3Loss(DeterministicLoss):
     """
 
     out_keys = ("loss_actor", "loss_qvalue")
+    _value_loss = "loss_qvalue"
 
     def __init__(
         self,
