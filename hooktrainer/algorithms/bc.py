@@ -24,7 +24,7 @@ class BC(Offline):
     """
 
     deterministic: bool = False
-    """whether the policy is one continuous action and not a distribution; trained by its square"""
+    """whether the policy is deterministic, for continuous actions; trained on the squared error"""
 
     actions: ClassVar[Actions] = "any"
     tuned_for: ClassVar[Settings] = {

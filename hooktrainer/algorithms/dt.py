@@ -40,9 +40,9 @@ class DT(Offline):
     batch_size: Count = 64
     """parts of episodes per optimizer step"""
     context_length: Count = 20
-    """steps that a part has, and that the policy sees, the present one included"""
+    """steps of each part of an episode, and of the window that the policy reads"""
     target_return: float | None = None
-    """return that the policy is asked for; None for that of the best episode of the data"""
+    """return that the policy is conditioned on; None for the greatest of the data"""
     lr: Annotated[Rate, Between(1e-4, 1e-2, log=True)] = 1e-3
     """learning rate"""
     width: Count = 64

@@ -145,19 +145,19 @@ class OffPolicy(FromSequences):
     """whether rewards are divided by the running standard deviation of the discounted return; None
     for yes with categorical critics of SAC and TD3, else no"""
     n_steps: Count = 1
-    """rewards in each target, before the value of the observation that many steps later"""
+    """rewards in each target, before the bootstrapped value"""
     dataset: Annotated[Any, Word("DATASET"), Without(memory=None, prioritized=False)] = None
     """a data set that a part of every sample is from, as in Ball et al., 2023, RLPD"""
     dataset_fraction: Annotated[Fraction, Needs("dataset")] = 0.5
-    """that part"""
+    """fraction of every sample that is from the data set"""
     dataset_fraction_end: Annotated[Fraction | None, Needs("dataset")] = None
-    """that part at total_frames, where it changes linearly; None for no change"""
+    """that fraction at total_frames, reached linearly; None for a constant one"""
     her: Annotated[
         Literal["future", "final", "episode"] | None, Without(memory=None, n_steps=1)
     ] = None
     """hindsight experience replay: which achieved goals replace the desired ones; None for none"""
     her_goals: Annotated[Count, Needs("her")] = 4
-    """with her, transitions with replaced goals for each with its own"""
+    """with her, transitions with replaced goals per collected transition"""
 
     actions: ClassVar[Actions] = "continuous"
 

@@ -61,7 +61,7 @@ class PolicyGradient(EnvAlgorithm):
     anneal_lr: bool = True
     """whether the learning rate falls linearly to zero at total_frames"""
     action_distribution: Literal["gaussian", "squashed", "beta"] = "gaussian"
-    """of continuous actions: a normal one, one squashed into the bounds by tanh, or Beta"""
+    """distribution of continuous actions: normal, squashed into their bounds by tanh, or Beta"""
     log_std: float = 0.0
     """initial log standard deviation of gaussian actions; with sde, of noise weights"""
     gamma: Annotated[Fraction, OneOf((0.9, 0.95, 0.98, 0.99, 0.995, 0.999))] = 0.99
@@ -147,7 +147,7 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
     scale_rewards: bool | None = None
     """whether rewards are divided by the deviation of the return; None: if there is a memory"""
     value_estimator: Literal["gae", "vtrace"] = "gae"
-    """of advantages; vtrace corrects for an older policy, which collects batches ahead"""
+    """estimator of advantages; vtrace corrects for batches that an older policy collected"""
 
     # What only PPO, TRPO and, of these, A2C have as a field.
     lmbda = 1.0

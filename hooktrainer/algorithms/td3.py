@@ -38,7 +38,7 @@ class TD3(WithCritics):
     sigma: Annotated[float, Between(0.03, 0.3, log=True)] = 0.1
     """standard deviation of the exploration noise, for actions scaled to [-1, 1]"""
     sigma_max: float | None = None
-    """the greatest one, where each environment has its own from sigma to this, drawn for each
+    """greatest deviation, where that of each environment is drawn from sigma to this for each
     episode; None for sigma in all environments"""
 
     tuned_for: ClassVar[Settings] = {
