@@ -167,7 +167,7 @@ class IQLLoss(ActorCriticLoss):
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         action = entries[self.tensor_keys.action]
         with torch.no_grad():
-            best = self._values(self.target_qvalue_network, entries, action).amin(0)
+            best = self._data_values(self.target_qvalue_network, entries).amin(0)
             target = self._one_step_target(entries, self._state_value(entries, next_key))
         state_value = self._state_value(entries)
         advantage = best - state_value
@@ -176,7 +176,7 @@ class IQLLoss(ActorCriticLoss):
         imitation = (advantage.detach() * self.temperature).exp().clamp_max(_MOST_WEIGHT)
         log_prob = self._log_prob(entries, action)
 
-        values = self._values(self.qvalue_network, entries, action)
+        values = self._data_values(self.qvalue_network, entries)
         return {
             "loss_actor": self._reduce(-imitation * log_prob, entries),
             "loss_qvalue": self._reduce(self._errors(values, target), entries),
@@ -184,6 +184,10 @@ class IQLLoss(ActorCriticLoss):
             "entropy": -log_prob.detach().mean(),
             "td_error": (values.detach() - target).square().amax(0),
         }
+
+    def _data_values(self, networks: Iterable[Any], entries: Entries) -> Tensor:
+        """Return the values of the data's actions, ``[networks, batch]``."""
+        return self._values(networks, entries, entries[self.tensor_keys.action])
 
     def _state_value(self, entries: Entries, at: KeyOf = this_key) -> Tensor:
         return self._output(self.value_network, entries, self.tensor_keys.value, at).reshape(-1)
@@ -206,16 +210,9 @@ class DiscreteIQLLoss(IQLLoss):
         **options: Further arguments of `IQLLoss`.
     """
 
-    def _values(
-        self,
-        networks: Iterable[Any],
-        entries: Entries,
-        action: Tensor,
-        at: KeyOf = this_key,
-        frozen: bool = False,
-    ) -> Tensor:
-        chosen = action.reshape(-1, 1)
-        values = (self._output(each, entries, "action_value", at, {}, frozen) for each in networks)
+    def _data_values(self, networks: Iterable[Any], entries: Entries) -> Tensor:
+        chosen = entries[self.tensor_keys.action].reshape(-1, 1)
+        values = (self._output(each, entries, "action_value") for each in networks)
         return torch.stack([value.gather(-1, chosen).reshape(-1) for value in values])
 
 
