@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar
 
 from ..run.config import Between, Count, Fraction, Rate
 from .algorithm import algorithm
-from .config import Settings
-from .on_policy import CARTPOLE, OnPolicy
+from .config import CARTPOLE, Settings
+from .on_policy import OnPolicy
 
 
 @algorithm
@@ -24,4 +24,6 @@ class A2C(OnPolicy):
     lmbda: Annotated[Fraction, Between(0.8, 1.0)] = 0.95
     """lambda of generalized advantage estimation; 1 for plain n-step returns"""
 
-    tuned_for: ClassVar[Settings] = {"CartPole-v1": CARTPOLE}
+    tuned_for: ClassVar[Settings] = {
+        "CartPole-v1": {"total_frames": 300_000, "eval_interval": 10_000, **CARTPOLE},
+    }

@@ -24,6 +24,9 @@ Settings = Mapping[str, Mapping[str, Any]]
 Activation = Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"]
 """A key of `hooktrainer.networks.network_factory.ACTIVATIONS`."""
 
+CARTPOLE = {"eval_episodes": 100, "stop_at": 475.0}
+"""Settings with which a run on CartPole stops as Gymnasium counts it as solved."""
+
 LOCOMOTION = tuple(f"{robot}-v[45]" for robot in ("Ant", "HalfCheetah", "Hopper", "Walker2d"))
 """Patterns of MuJoCo's robots that run, which have settings in common."""
 

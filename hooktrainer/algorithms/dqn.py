@@ -20,7 +20,7 @@ from ..run.config import Between, Count, Fraction, Needs, Number, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .check_spaces import Actions
-from .config import Settings
+from .config import CARTPOLE, Settings
 from .off_policy import OffPolicy
 from .task import Task
 
@@ -87,8 +87,7 @@ class DQN(OffPolicy):
         "CartPole-v1": {
             "total_frames": 100_000,
             "eval_interval": 1_000,
-            "eval_episodes": 100,
-            "stop_at": 475.0,
+            **CARTPOLE,
             "v_min": 0.0,
             "v_max": 100.0,  # of 500 steps, discounted
         },

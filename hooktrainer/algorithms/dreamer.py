@@ -23,7 +23,7 @@ from ..run.config import Between, Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .check_spaces import Actions
-from .config import Activation, Settings
+from .config import CARTPOLE, Activation, Settings
 from .off_policy import FromReplay
 from .task import Task
 
@@ -71,12 +71,7 @@ class Dreamer(FromReplay):
 
     actions: ClassVar[Actions] = "bounded"
     tuned_for: ClassVar[Settings] = {
-        "CartPole-v1": {
-            "total_frames": 15_000,
-            "eval_interval": 500,
-            "eval_episodes": 100,
-            "stop_at": 475.0,
-        },
+        "CartPole-v1": {"total_frames": 15_000, "eval_interval": 500, **CARTPOLE},
     }
 
     def build(self, task: Task) -> Trainer:

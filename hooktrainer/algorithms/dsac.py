@@ -10,7 +10,7 @@ from ..run.config import Between, Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .check_spaces import Actions
-from .config import Settings
+from .config import CARTPOLE, Settings
 from .off_policy import ActorCriticOffPolicy
 from .task import Task
 
@@ -44,12 +44,7 @@ class DSAC(ActorCriticOffPolicy):
 
     actions: ClassVar[Actions] = "discrete"
     tuned_for: ClassVar[Settings] = {
-        "CartPole-v1": {
-            "total_frames": 100_000,
-            "eval_interval": 1_000,
-            "eval_episodes": 100,
-            "stop_at": 475.0,
-        },
+        "CartPole-v1": {"total_frames": 100_000, "eval_interval": 1_000, **CARTPOLE},
     }
 
     def build(self, task: Task) -> Trainer:

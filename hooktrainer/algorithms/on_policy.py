@@ -37,14 +37,6 @@ from .check_spaces import Actions, check_distribution
 from .config import Activation
 from .task import RunTask, Task
 
-CARTPOLE = {
-    "total_frames": 300_000,
-    "eval_interval": 10_000,
-    "eval_episodes": 100,
-    "stop_at": 475.0,
-}
-"""Settings of A2C and REINFORCE tuned for CartPole."""
-
 _HIDDEN_GAIN = math.sqrt(2.0)  # of the last shared layer, which is a hidden one
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from ..run.config import Between, Count, Fraction, Needs
 from .algorithm import algorithm
-from .config import Settings
+from .config import CARTPOLE, Settings
 from .on_policy import OnPolicy
 
 _ATARI = {
@@ -88,12 +88,7 @@ class PPO(OnPolicy):
     """KL divergence that the learning rate aims at, often 0.01; anneal_lr has no effect with it"""
 
     tuned_for: ClassVar[Settings] = {
-        "CartPole-v1": {
-            "total_frames": 100_000,
-            "eval_interval": 2_500,
-            "eval_episodes": 100,
-            "stop_at": 475.0,
-        },
+        "CartPole-v1": {"total_frames": 100_000, "eval_interval": 2_500, **CARTPOLE},
         "Acrobot-v1": {
             "total_frames": 1_000_000,
             "steps_per_batch": 256,

@@ -12,7 +12,7 @@ from ..run.config import Between, Count, Fraction, Needs, OneOf, Rate
 from ..trainer import Trainer
 from .algorithm import WithMemory, algorithm
 from .check_spaces import Actions
-from .config import Settings
+from .config import CARTPOLE, Settings
 from .on_policy import mini_batches, schedule_rate
 from .task import Task
 
@@ -58,12 +58,7 @@ class PQN(WithMemory):
 
     actions: ClassVar[Actions] = "discrete"
     tuned_for: ClassVar[Settings] = {
-        "CartPole-v1": {
-            "total_frames": 300_000,
-            "eval_interval": 5_000,
-            "eval_episodes": 100,
-            "stop_at": 475.0,
-        },
+        "CartPole-v1": {"total_frames": 300_000, "eval_interval": 5_000, **CARTPOLE},
         # For little time: without the paper's convolutions, and with larger mini-batches.
         "*MinAtar[/-]*": {
             "total_frames": 1_000_000,

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from ..run.config import Count, Rate
 from .algorithm import algorithm
-from .config import Settings
-from .on_policy import CARTPOLE, OnPolicy
+from .config import CARTPOLE, Settings
+from .on_policy import OnPolicy
 
 
 @algorithm
@@ -24,4 +24,6 @@ class REINFORCE(OnPolicy):
     """steps per environment in each batch, best as many as an episode has"""
     lr: Rate = 1e-2
 
-    tuned_for: ClassVar[Settings] = {"CartPole-v1": CARTPOLE}
+    tuned_for: ClassVar[Settings] = {
+        "CartPole-v1": {"total_frames": 300_000, "eval_interval": 10_000, **CARTPOLE},
+    }

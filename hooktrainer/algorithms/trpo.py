@@ -13,7 +13,7 @@ from ..objectives import TRPOLoss
 from ..run.config import Between, Count, Fraction, Needs, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
-from .config import Settings
+from .config import CARTPOLE, Settings
 from .on_policy import OnPolicy
 from .task import RunTask
 
@@ -51,12 +51,7 @@ class TRPO(OnPolicy):
     """the value's gradient is clipped to this norm; None for no clipping"""
 
     tuned_for: ClassVar[Settings] = {
-        "CartPole-v1": {
-            "total_frames": 200_000,
-            "eval_interval": 4_096,
-            "eval_episodes": 100,
-            "stop_at": 475.0,
-        },
+        "CartPole-v1": {"total_frames": 200_000, "eval_interval": 4_096, **CARTPOLE},
     }
 
     def _loss(self, actor: Policy, critic: ValueNetwork) -> TRPOLoss:
