@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from itertools import product
 
@@ -269,6 +270,10 @@ def test_who_takes_the_actions_is_said(name, action, message):
     with pytest.raises(ConfigError, match=rf"{name} is for .*: {message}") as error:
         run(name, partial(AnyEnv, VECTOR, action)).trainer()
     assert "\n" not in str(error.value)
+    takers, kind = message.split(" take ")
+    for taker in re.split(", | and ", takers):
+        wanted = algorithms.get(taker).actions
+        assert wanted in ("any", "bounded") or kind in wanted
 
 
 @pytest.mark.parametrize("at", [0, 5])
