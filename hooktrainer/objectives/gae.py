@@ -181,7 +181,7 @@ class GAE(KeyedModule):
         """
         keys, following, shape = self.tensor_keys, tensordict.get("next"), tensordict.shape
         reward, done = (require(following, key, self) for key in (keys.reward, keys.done))
-        ends = (reward, done, following.get(keys.terminated, done), *self._weights(tensordict))
+        ends = (reward, done, following.get(keys.terminated, done), *self._extras(tensordict))
         now, then = (  # as [batch, time, *features]
             [entry.reshape(-1, shape[-1], *entry.shape[len(shape) :]) for entry in entries]
             for entries in (
@@ -212,7 +212,7 @@ class GAE(KeyedModule):
             now: The network's inputs, ``[batch, time, ...]`` each.
             then: Those of the next step.
             rows: Where these differ from the next row, as indices of ``[batch * time]``.
-            ends: Rewards, done, terminated and `_weights`, ``[*batch, time, 1]`` each.
+            ends: Rewards, done, terminated and `_extras`, ``[*batch, time, 1]`` each.
             shape: ``[*batch, time]``.
 
         Returns:
@@ -239,7 +239,7 @@ class GAE(KeyedModule):
             advantage = (advantage - mean) / std.clamp_min(1e-4)
         return value, next_value, advantage, value_target
 
-    def _weights(self, tensordict: TensorDictBase) -> Sequence[Tensor]:
+    def _extras(self, tensordict: TensorDictBase) -> Sequence[Tensor]:
         """Return further inputs of the estimate: where agents take turns, which of them act."""
         key = self.tensor_keys.mask
         if key is None:
@@ -248,13 +248,13 @@ class GAE(KeyedModule):
 
     def _learned(self, tensordict: TensorDictBase) -> Tensor:
         """Return the turns that are complete, ``[*batch, time, agents]``."""
-        acts, next_acts = (entry.squeeze(-1) for entry in self._weights(tensordict))
+        acts, next_acts = (entry.squeeze(-1) for entry in self._extras(tensordict))
         done, dim = tensordict["next"].get(self.tensor_keys.done).squeeze(-1), tensordict.ndim - 1
         done = done.view(*done.shape, *[1] * (acts.ndim - done.ndim)).expand_as(acts)
         return _whole_turns(acts, next_acts, done, dim)
 
     def _estimate(self, *entries: Tensor, time_dim: int) -> tuple[Tensor, Tensor]:
-        """Return advantages and targets for values, next values, rewards, ends and `_weights`."""
+        """Return advantages and targets for values, next values, rewards, ends and `_extras`."""
         return generalized_advantage_estimate(self.gamma, self.lmbda, *entries, time_dim=time_dim)
 
     def _new(self, now: Sequence[Tensor], then: Sequence[Tensor]) -> slice | Tensor:
@@ -379,7 +379,7 @@ class VTrace(GAE):
         read = [*self.actor_network.in_keys, keys.action, keys.sample_log_prob]
         return list(dict.fromkeys([*super().in_keys, *read]))
 
-    def _weights(self, tensordict: TensorDictBase) -> Sequence[Tensor]:
+    def _extras(self, tensordict: TensorDictBase) -> Sequence[Tensor]:
         """Return the log-ratios ``[*batch, time, 1]``."""
         keys, actor, dims = self.tensor_keys, self.actor_network, tensordict.ndim
         recorded = require(tensordict, keys.sample_log_prob, self)

@@ -29,7 +29,7 @@ from .common import (
 from .multi_step import STEPS, multi_step_return
 
 _OWN, _TARGET = "own", "target"
-_GREATEST = 0.9
+_MAX_SHARE = 0.9  # of the greatest error in the priority of a sequence
 
 
 class ReplayLoss(Loss):
@@ -188,18 +188,18 @@ class ReplayLoss(Loss):
             inputs = [entries[key] for key in trunk.in_keys]
             then = [_rows(entries[next_key(key)], self.burn_in, time) for key in trunk.observed]
             own, late = _features(_OWN, trunk), _features(_TARGET, trunk)
-            rows[own], states = _over(trunk, inputs, self.burn_in)
+            rows[own], states = _unroll(trunk, inputs, self.burn_in)
             with torch.no_grad():
-                rows[next_key(own)] = _one_on(trunk, then, states)
+                rows[next_key(own)] = _advance(trunk, then, states)
                 if target := targets.get(tuple(trunk.hidden_keys)):
-                    rows[late], states = _over(target, inputs, self.burn_in)
-                    rows[next_key(late)] = _one_on(target, then, states)
+                    rows[late], states = _unroll(target, inputs, self.burn_in)
+                    rows[next_key(late)] = _advance(target, then, states)
         if self.n_steps > 1:
             begins = entries[IS_INIT][:, self.burn_in :, 0]
-            self._look_ahead(rows, begins)
+            self._make_multi_step(rows, begins)
         return rows
 
-    def _look_ahead(self, rows: dict[NestedKey, Tensor], begins: Tensor) -> None:
+    def _make_multi_step(self, rows: dict[NestedKey, Tensor], begins: Tensor) -> None:
         """Make rows transitions of up to ``n_steps``; episodes begin at ``[sequences, time]``."""
         reward_key = next_key(self.tensor_keys.reward)
         reward = rows[reward_key].view(begins.shape)
@@ -274,7 +274,7 @@ class ReplayLoss(Loss):
         errors = out.pop("td_error")
         if self._trunks:  # one for each sequence
             by_sequence = errors.reshape(tensordict.shape[0], -1)
-            errors = _GREATEST * by_sequence.amax(1) + (1 - _GREATEST) * by_sequence.mean(1)
+            errors = _MAX_SHARE * by_sequence.amax(1) + (1 - _MAX_SHARE) * by_sequence.mean(1)
         priority = errors.reshape(*tensordict.shape, *self._error_dims)
         tensordict.set(self.tensor_keys.priority, priority)
 
@@ -291,10 +291,10 @@ def _rows(value: Tensor, burn_in: int, time: int) -> Tensor:
     return value[:, burn_in:].flatten(0, 1)
 
 
-def _over(
+def _unroll(
     trunk: MemoryTrunk, inputs: Sequence[Tensor], burn_in: int
 ) -> tuple[Tensor, list[Tensor]]:
-    """Return features and states after each step after ``burn_in``, as rows."""
+    """Return the features of each step after ``burn_in``, and the states after it, as rows."""
     number = len(trunk.in_keys) - len(trunk.hidden_keys)
     seen, states = list(inputs[:number]), list(inputs[number:])
     if burn_in:
@@ -306,7 +306,7 @@ def _over(
     return features.flatten(0, 1), [state.flatten(0, 1) for state in after.values()]
 
 
-def _one_on(trunk: MemoryTrunk, observed: Sequence[Tensor], states: Sequence[Tensor]) -> Tensor:
+def _advance(trunk: MemoryTrunk, observed: Sequence[Tensor], states: Sequence[Tensor]) -> Tensor:
     """Return the features of the observations that follow these states in their episode."""
     is_init = torch.zeros(len(observed[0]), 1, dtype=torch.bool, device=observed[0].device)
     return trunk(*observed, is_init, *states)
