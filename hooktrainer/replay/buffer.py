@@ -239,7 +239,7 @@ class ReplayBuffer:
             self._storage = row.expand(self.max_size).memmap_like(prefix=self.scratch_dir)
         else:
             self._check_memory(row)
-            self._storage = row.apply(self._empty, batch_size=[self.max_size], device=self.device)
+            self._storage = row.apply(self._column, batch_size=[self.max_size], device=self.device)
         self._columns = {key: _quickest(column) for key, column in self._storage.items(True, True)}
 
     def _check_memory(self, row: TensorDictBase) -> None:
@@ -253,11 +253,12 @@ class ReplayBuffer:
                 "(buffer_size of a run), or keep them in files with scratch_dir=."
             )
 
-    def _empty(self, row: Tensor) -> Tensor:
+    def _column(self, row: Tensor) -> Tensor:
+        """A tensor of zeros, ``[max_size, *row]``; on the CPU of pages that take no memory yet."""
         shape = (self.max_size, *row.shape)
         if self.device.type != "cpu":
             return torch.zeros(shape, dtype=row.dtype, device=self.device)
-        zeros = np.zeros(self.max_size * row.nbytes, np.uint8)  # of pages that are not there yet
+        zeros = np.zeros(self.max_size * row.nbytes, np.uint8)
         return torch.from_numpy(zeros).view(row.dtype).view(shape)
 
 
