@@ -83,9 +83,17 @@ PACKAGES: Final = (
 """The known packages."""
 
 
-def package_of(env_id: str) -> EnvPackage | None:
-    """Return the known package of an environment id, or ``None``."""
-    return next((package for package in PACKAGES if re.match(package.ids, env_id)), None)
+def package_of(env_id: str, missing: str | None = None) -> EnvPackage | None:
+    """Return the known package of an environment id, or ``None``.
+
+    Args:
+        env_id: The id.
+        missing: A module that was not found: a tensor world is evaluated in the original.
+    """
+    found = next((package for package in PACKAGES if re.match(package.ids, env_id)), None)
+    if missing is None or (found is not None and not found.is_installed):
+        return found
+    return next((one for one in PACKAGES if one.module.split(".")[0] == missing), found)
 
 
 def register_known(env_id: str) -> None:

@@ -372,11 +372,11 @@ def explain_env_errors(
         with refused_in_one_line(kwargs or {}):
             yield
     except (DependencyNotInstalled, ImportError) as error:
-        package = package_of(source.id) if isinstance(source, EnvSpec) else None
+        name = getattr(error, "name", None)
+        package = package_of(source.id, name) if isinstance(source, EnvSpec) else None
         ours = re.search(r"gymnasium\[(box2d|mujoco)\]", str(error))
         install = package.install if package else f"hooktrainer[{ours[1]}]" if ours else ""
         advice = f": pip install '{install}'" if install else ""
-        name = getattr(error, "name", None)
         raise MissingPackageError(
             f"the environment cannot be made: {error}{advice}", name=name
         ) from error

@@ -35,6 +35,15 @@ def test_a_package_of_a_known_family_is_named_whatever_it_lacks(error):
         spaces_of(EnvSpec("ALE/Toy-v5", entry_point=make_env))
 
 
+@pytest.mark.parametrize("package", ["minatar", "minigrid"])
+def test_the_package_of_a_tensor_worlds_original_is_named(package):
+    def make_env():
+        raise ModuleNotFoundError(f"No module named '{package}'", name=package)
+
+    with pytest.raises(MissingPackageError, match=rf"pip install 'hooktrainer\[{package}\]'"):
+        spaces_of(EnvSpec("torch/Toy-v0", entry_point=make_env))
+
+
 @pytest.mark.parametrize("num_envs", [1, 4])  # scalar environments, and the vectorised one
 def test_an_argument_that_the_environment_does_not_take_is_named(num_envs):
     wrong = {"sutton_bato_reward": True}
