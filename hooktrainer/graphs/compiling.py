@@ -324,7 +324,8 @@ class _Traced:
         before = pickle.dumps((python, numpy))
         try:
             with torch.no_grad(), _compiling_state_context():
-                module = make(*given, *(tensor.detach() for tensor in reached))
+                # Detached, one tensor given twice is two inputs: at the next call it may be two.
+                module = make(*(tensor.detach() for tensor in (*given, *reached)))
             after = pickle.dumps((random.getstate(), np.random.get_state(legacy=False)))
         finally:
             random.setstate(python)

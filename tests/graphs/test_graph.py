@@ -127,6 +127,15 @@ def test_other_arguments_are_noticed(linear, lines):
 
 
 @also_with_inductor
+def test_a_tensor_that_is_given_twice_may_be_two_at_the_next_call():
+    graph = Graph(lambda one, other: one - other, "it")
+    x = torch.ones(2)
+    assert torch.equal(graph(x, x), torch.zeros(2))
+    assert torch.equal(graph.again(x, 3 * x), -2 * x)
+    assert torch.equal(graph(5 * x, x), 4 * x)
+
+
+@also_with_inductor
 def test_tensors_are_exchanged_without_compiling(linear, lines):
     graph = Graph(linear.forward, "it")
     x = torch.ones(1, 2)

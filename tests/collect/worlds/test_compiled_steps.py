@@ -27,9 +27,19 @@ def discrete() -> CategoricalPolicy:
     return CategoricalPolicy(Embedded(), ["place", "speed"])
 
 
+def of_planes() -> CategoricalPolicy:
+    return CategoricalPolicy(nn.Sequential(Planes(), nn.Linear(400, 3)))
+
+
+class Planes(nn.Module):
+    def forward(self, planes: torch.Tensor) -> torch.Tensor:
+        return planes.flatten(-3).float()
+
+
 POLICIES = {
     "torch/CartPole-v1": lambda: CategoricalPolicy(mlp(4, 2, (8,))),
     "torch/Pendulum-v1": lambda: DiagonalGaussianPolicy(mlp(3, 1, (8,)), 1, log_std=2.0),
+    "torch/MinAtar-Breakout": of_planes,
     Wind: discrete,
 }
 
@@ -64,7 +74,8 @@ def assert_equal(some: list[TensorDict], others: list[TensorDict], exactly: bool
 
 @pytest.mark.parametrize("steps", [21, 8, 3], ids=lambda steps: f"{steps} steps")
 @pytest.mark.parametrize("env", POLICIES, ids=str)
-def test_batches_are_those_of_single_steps(env, steps):
+def test_batches_are_those_of_single_steps(env, steps, monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
     own, plain = (batches(collector(env, compile, steps)) for compile in (True, False))
     # NumPy evaluates small networks while single steps are made.
     assert_equal(own, plain, exactly=env is Wind)
