@@ -1,4 +1,4 @@
-"""CPU cores and threads of this process."""
+"""CPU cores and threads of this process, and the memory of its machine."""
 
 from __future__ import annotations
 
@@ -74,3 +74,8 @@ def compute_threads(number: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def memory_size() -> int:
+    """Return the bytes of this machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -25,7 +25,7 @@ from ..errors import (
 )
 from ..loop.hook import TrainerHookBase
 from ..loop.metrics import Latest
-from ..objectives.multi_step import STEPS, multi_step_return
+from ..objectives.multi_step import multi_step_return, multi_step_rows
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
@@ -91,10 +91,9 @@ class Dataset:
         data = self.transitions["next"]
         ends = (data["terminated"] | data["truncated"]).flatten()
         total, number = multi_step_return(data["reward"].flatten(), ends, n_steps, gamma)
-        rows = self.transitions.exclude("next")
-        rows["next"] = data[torch.arange(len(self)) + number - 1]
-        rows["next", "reward"] = total.reshape(data["reward"].shape)
-        return replace(self, transitions=rows.set(STEPS, number.unsqueeze(-1)))
+        following = data[torch.arange(len(self)) + number - 1]
+        rows = multi_step_rows(self.transitions.exclude("next"), following, total, number)
+        return replace(self, transitions=rows)
 
     def log(self, batch: TensorDictBase | None = None) -> dict[str, Any]:
         """Return the metrics ``data/return`` and ``data/episodes``: an op for a log point."""

@@ -10,7 +10,7 @@ from tensordict import TensorDictBase
 from ..base.checks import check_count, check_fraction
 from ..base.tensordicts import device_of, mask_of
 from ..errors import ConfigError
-from ..objectives.multi_step import STEPS, multi_step_return
+from ..objectives.multi_step import STEPS, multi_step_return, multi_step_rows
 from .replay_buffer import ContinuedReplay
 
 _WAITS, _ENDS = "_waits", "_ends"  # of each step: not stored yet, and last of its window
@@ -79,10 +79,9 @@ class MultiStepReplay(ContinuedReplay):
         env, time = complete.nonzero(as_tuple=True)
         if len(env):
             rows = steps.exclude("next", _ENDS, _WAITS)[env, time]
-            rows["next"] = steps["next"][env, last[env, time]]
-            rows["next", "reward"] = total[env, time].reshape(-1, *reward.shape[2:])
-            rows[STEPS] = number[env, time].unsqueeze(-1)
-            self.replay_buffer.extend(rows)
+            following = steps["next"][env, last[env, time]]
+            joined = multi_step_rows(rows, following, total[env, time], number[env, time])
+            self.replay_buffer.extend(joined)
         steps[_WAITS] = waits & ~complete
         keep = min(self.n_steps - 1, steps.shape[1])
         self._open = steps[:, steps.shape[1] - keep :].clone()

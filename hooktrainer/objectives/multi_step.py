@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from tensordict import TensorDictBase
 from torch import Tensor
 
 STEPS = "steps_to_next_obs"
@@ -32,3 +33,19 @@ def multi_step_return(
         total[..., :-step] += gamma**step * later
         steps[..., :-step] += goes_on
     return total, steps
+
+
+def multi_step_rows(
+    rows: TensorDictBase, following: TensorDictBase, total: Tensor, number: Tensor
+) -> TensorDictBase:
+    """Make transitions of several steps of those that begin them.
+
+    Args:
+        rows: The first steps, ``[n]``, which are completed in place.
+        following: ``"next"`` of the last steps, ``[n]``.
+        total: Sums of the rewards, by `multi_step_return`, ``[n]``.
+        number: Number of rewards in each, int64 ``[n]``.
+    """
+    rows["next"] = following
+    rows["next", "reward"] = total.reshape(following["reward"].shape)
+    return rows.set(STEPS, number.unsqueeze(-1))

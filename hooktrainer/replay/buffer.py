@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from tensordict import (
 )
 from torch import Tensor
 
+from ..base.cores import memory_size
 from ..base.tensordicts import entries_of, tensordict_of, valid_steps
 from ..errors import ConfigError
 
@@ -245,8 +245,8 @@ class ReplayBuffer:
     def _check_memory(self, row: TensorDictBase) -> None:
         """Refuse rows that this machine cannot hold, of which only those written take memory."""
         size = sum(value.nbytes for value in row.values(True, True))
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        if self.device.type == "cpu" and (needed := size * self.max_size) > memory:
+        needed, memory = size * self.max_size, memory_size()
+        if self.device.type == "cpu" and needed > memory:
             raise ConfigError(
                 f"ReplayBuffer: max_size={self.max_size} transitions of {size:,} bytes need "
                 f"{needed / 1e9:.1f} GB, and this machine has {memory / 1e9:.1f}: lower it "

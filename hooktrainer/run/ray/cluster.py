@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ...base.cores import unpinned
+from ...base.cores import memory_size, unpinned
 from ...base.lazy import import_optional
 from ...errors import ConfigError
 from ..placement import Place
@@ -43,12 +43,11 @@ class Cluster:
             return
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if "RAY_ADDRESS" not in os.environ:
-            memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
             options |= {
                 "address": "local",
                 "num_cpus": max(processes + 1, os.cpu_count() or 1),
                 "include_dashboard": False,
-                "object_store_memory": max(_LEAST_STORE, min(_MOST_STORE, memory // 10)),
+                "object_store_memory": max(_LEAST_STORE, min(_MOST_STORE, memory_size() // 10)),
             }
         main = threading.current_thread() is threading.main_thread()
         handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT) if main}
