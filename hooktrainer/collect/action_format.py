@@ -24,12 +24,12 @@ _ACTIONS = 1  # purpose of the random streams
 
 
 class ActionFormat:
-    """The format of one action, or of several of a kind: Discrete, MultiDiscrete, MultiBinary, Box.
+    """The format of the actions of a Discrete, MultiDiscrete, MultiBinary or Box space.
 
     Args:
         space: The action space of one environment.
         categorical: Whether discrete actions are indices (int64), or one-hot vectors; of a
-            MultiDiscrete space the one-hot vectors stand one after another.
+            MultiDiscrete space the one-hot vectors are concatenated.
         clip: Whether the environments get continuous actions clipped to their bounds.
 
     Attributes:
@@ -90,7 +90,7 @@ class ActionFormat:
         return outputs["action"]
 
     def check(self, actions: Any, num_envs: int) -> None:
-        """Raise a `ConfigError` if ``actions`` cannot be what the policy means to do."""
+        """Raise a `ConfigError` if the policy's actions have another shape or type."""
         expected = (num_envs, *self.shape)
         takes_indices = self._is_discrete and not self.is_one_hot
         if actions.shape != expected or (takes_indices and "int" not in str(actions.dtype)):
@@ -198,10 +198,10 @@ class ActionFormat:
 
 
 class JointActionFormat(ActionFormat):
-    """The format of a Dict or Tuple of actions: one vector, in which its parts stand side by side.
+    """The format of a Dict or Tuple of actions: one vector, the concatenation of its parts.
 
     The vector is int64 if all parts are, else float32, which holds every index exactly. The masks
-    of the discrete parts stand side by side as well.
+    of the discrete parts are concatenated as well.
     """
 
     def __init__(self, space: spaces.Space[Any], clip: bool) -> None:

@@ -49,7 +49,7 @@ class Actor:
         raise NotImplementedError
 
     def skip(self, t: int) -> None:
-        """Note that the policy is not asked in step ``t``, since actions are drawn at random."""
+        """Note that the policy is not called in step ``t``, since actions are drawn at random."""
 
     def begin(self, envs: SomeEnvs) -> None:
         """Note that these environments are at the start of an episode."""
@@ -57,7 +57,7 @@ class Actor:
     def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
         """The policy's outputs in this rollout, ``[num_envs, time, ...]`` each.
 
-        With ``blank``, zeros like what it would have written, had it been asked.
+        With ``blank``, zeros of the same shapes and types.
         """
         return {}
 
@@ -85,7 +85,7 @@ class FunctionActor(Actor):
 
     It takes the observations ``keys``, one argument each; without ``keys`` all of them in one, a
     tensor or a dict of tensors, and an action mask as ``action_mask=`` if its signature has that.
-    ``complete`` makes of what it returned what is recorded, for a whole rollout at once.
+    ``complete`` turns its outputs of a whole rollout into those that are recorded.
 
     A small policy that acts for all environments in every step (``in_full``) uses its
     `ArraySteps`.
@@ -185,7 +185,7 @@ class FunctionActor(Actor):
         return self._call(tree_map(lambda x: x[envs], self._arguments[t]))
 
     def _try_stages(self) -> None:
-        """Call the policy both ways at the first step, where the observations of all are there."""
+        """Call the policy both ways at the first step, where all observations are known."""
         before = rng_state()
         whole = {k: _copy(v) for k, v in self._call_landed(0, slice(None)).items()}
         after = rng_state()
@@ -205,7 +205,7 @@ class FunctionActor(Actor):
     def _call(self, arguments: Arguments) -> Outputs:
         if self._device is not None:
             device = self._device
-            wait = device.type == "cpu"  # else the policy would read what is not there yet
+            wait = device.type == "cpu"  # else the policy would read before the copy is made
             arguments = tree_map(lambda x: x.to(device, non_blocking=not wait), arguments)
         inputs, options = arguments
         result = self._function(*inputs, **options)

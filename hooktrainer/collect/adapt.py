@@ -47,7 +47,7 @@ def adapt(collector: Any) -> Collector:
 def waits_for_processes(collector: Any) -> bool:
     """Whether a collector may wait forever for processes that a signal to all has ended.
 
-    Those of TorchRL do that collect in processes of their own.
+    TorchRL's multi-process collectors do.
     """
     own = collector.wrapped if isinstance(collector, AdaptedCollector) else collector
     return bool(getattr(own, "procs", None)) and hasattr(own, "pipes")
@@ -110,7 +110,7 @@ class AdaptedCollector(Collector):
     def collect(self) -> TensorDictBase:
         """Return the next batch: by iterating over it, or by its ``collect`` if that is all it has.
 
-        Where it yields ``None``, having written into a replay buffer, return what it wrote.
+        If it yields ``None``, having written to a replay buffer, return the entries it wrote.
         """
         self._check_open()
         buffer = self.replay_buffer

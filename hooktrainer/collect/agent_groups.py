@@ -1,4 +1,4 @@
-"""Groups of agents: their spaces, what a batch holds of them, and the form of their actions."""
+"""Groups of agents: their spaces, their entries in a batch, and the format of their actions."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def _box(shape: tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Box:
 
 
 def entries_of(groups: Sequence[AgentGroup], info_keys: Sequence[str]) -> dict[NestedKey, Kind]:
-    """What a batch's ``"next"`` holds of the agents of each group, and means over all agents."""
+    """The entries in ``"next"``: those of the agents of each group, and means over all agents."""
     number, flag = np.dtype(np.float32), np.dtype(bool)
     kinds: dict[str, Any] = dict.fromkeys(("reward", "episode_reward", *info_keys), number)
     kinds |= dict.fromkeys(("terminated", "truncated", "done"), flag)

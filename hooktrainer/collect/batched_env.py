@@ -1,4 +1,4 @@
-"""`BatchedEnv`: environments that step together, and what a collector needs of them."""
+"""`BatchedEnv`: the interface of environments that step together."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class BatchedEnv(ABC):
             they are not counted.
         restores: For each environment, how `restore` brings its running episode back.
         lost: Which running episodes cannot be restored, and why; ``None`` for none.
-        stages: The parts that can be stepped by turns, if there are several.
+        stages: The environments of each stage, if there are several; see `send`.
         has_gaps: Whether episodes begin in a step that is no transition.
         began: Then, which did so in the last step: bool, ``[num_envs]``.
         hides_final: Whether a final observation of the last rollout was unknown.
@@ -141,7 +141,7 @@ class BatchedEnv(ABC):
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """The state that is there between episodes, and that of episodes not in `snapshots`."""
+        """The state that outlasts episodes, and that of episodes not in `snapshots`."""
         return {}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
@@ -239,10 +239,10 @@ class ArrayEnv(BatchedEnv):
         """The action mask in the ``info`` of the first environment's first reset; or ``None``."""
 
 
-def begun(
+def reset_env(
     env: Any, seed: int, options: Mapping[str, Any] | None = None
 ) -> tuple[Any, dict[str, Any]]:
-    """Begin an episode."""
+    """Begin an episode; without ``options`` its ``reset`` need not take any."""
     found = env.reset(seed=seed) if options is None else env.reset(seed=seed, options=options)
     if not isinstance(found, tuple) or len(found) != 2:
         raise ConfigError(
@@ -265,7 +265,7 @@ def check_alike(envs: Sequence[Any]) -> None:
 
 
 def check_replayed(found: Iterable[Any], saved: Iterable[Array], which: str) -> None:
-    """Refuse observations of an episode that was played again which are not those saved."""
+    """Raise `StateMismatchError` if a replayed episode has other observations than those saved."""
     for value, array in zip(found, saved, strict=False):
         got = np.asarray(value).astype(array.dtype)
         if not np.array_equal(got, array, equal_nan=True):
@@ -277,7 +277,7 @@ def check_replayed(found: Iterable[Any], saved: Iterable[Array], which: str) -> 
 
 
 def no_attribute(env: str, name: str) -> ConfigError:
-    """The error of an attribute that is to be set and is not there."""
+    """The error of setting an attribute that does not exist."""
     return ConfigError(
         f"{env} has no attribute {name!r} to be set: name one that it has from the beginning."
     )

@@ -138,7 +138,7 @@ class Buffers:
         return before, after
 
     def given(self) -> Entries:
-        """Fresh tensors ``[num_envs, time, ..., 1]`` of what else the environments gave."""
+        """Fresh tensors ``[num_envs, time, ..., 1]`` of the environments' other entries."""
         return _copies(self._given)
 
 
@@ -172,10 +172,7 @@ class OutputBuffers:
             self._rows.append((key, buffer.unbind(0)))
 
     def write(
-        self,
-        t: int,
-        outputs: Mapping[NestedKey, torch.Tensor | Array],
-        envs: slice | None = None,
+        self, t: int, outputs: Mapping[NestedKey, torch.Tensor | Array], envs: slice | None = None
     ) -> None:
         """Copy the outputs of step ``t``, or those of some environments."""
         for key, rows in self._rows:
@@ -204,10 +201,10 @@ def as_batch(
     """Build a batch.
 
     Args:
-        outputs: What the policy wrote, at the root and under ``"next"``.
+        outputs: The policy's outputs, at the root and under ``"next"``.
         observed: Observations at the root.
         observed_next: Observations under ``"next"``.
-        given: What else the environments gave.
+        given: The environments' other entries under ``"next"``.
         device: That of all entries, if the batch is to have it as an attribute.
     """
     root: Entries = {}
@@ -252,7 +249,7 @@ def as_arrays(tree: Any) -> Any:
 def shared_arrays(file: int, kinds: Sequence[Kind]) -> list[Array]:
     """Arrays in the memory of an open file, zeros in a new one.
 
-    Processes that ask for the same arrays in the same order get the same memory.
+    Processes that map the same arrays in the same order share memory.
     """
     sizes = [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in kinds]
     starts = [0, *itertools.accumulate(-(-size // 64) * 64 for size in sizes)]

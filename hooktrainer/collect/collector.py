@@ -32,7 +32,7 @@ def _optional(method: Any) -> Any:
 
 
 class Collector:
-    """A source of batches: derive from it, write `collect`, and replace what you can do better.
+    """A source of batches: derive from it, write `collect`, and override other methods as needed.
 
     Without more, a collector can be trained on, timed, and made to collect ahead. Add
     ``state_dict`` and ``load_state_dict``, and it is resumed: exactly, unless you set
@@ -102,7 +102,7 @@ class Collector:
     replay_buffer: Any = None
     resumes: Resumes = "restarts"
     steps_exploration: bool = True
-    is_saved = False  # as a hook: checkpoints hold it, or what it is wrapped in, as the collector
+    is_saved = False  # as a hook: checkpoints hold it, or its wrapper, as the collector
     _closed = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -129,7 +129,7 @@ class Collector:
         """Register ops of its own, as hooks do."""
 
     def start(self) -> None:
-        """Start what the first batch would have to wait for, such as processes."""
+        """Start processes and anything else the first batch would wait for."""
 
     def collect(self) -> TensorDictBase:
         """Collect the next batch, regardless of `total_frames`.
@@ -179,7 +179,17 @@ class Collector:
 
         ``None``: `policy` itself was trained, and copies of it are to follow.
         """
-        update_policy(self.policy, policy_or_weights)
+        policy, source = self.policy, policy_or_weights
+        if source is None or source is policy:
+            return
+        if not isinstance(policy, nn.Module):
+            raise TypeError(
+                f"The policy is a {type(policy).__name__}, which has no parameters to update."
+            )
+        if isinstance(source, TensorDictBase):
+            TensorDict.from_module(policy).data.update_(source.data)
+        else:
+            policy.load_state_dict(source.state_dict() if isinstance(source, nn.Module) else source)
 
     # -- state -----------------------------------------------------------------------------------
 
@@ -372,19 +382,3 @@ def weights_of(policy: Any, *, copies: bool = False) -> Weights | None:
         else value
         for key, value in policy.state_dict().items()
     }
-
-
-def update_policy(policy: Any, source: Any) -> None:
-    """Copy what a policy is to become; nothing is done for ``None`` and for the policy itself."""
-    if source is None or source is policy:
-        return
-    if not isinstance(policy, torch.nn.Module):
-        raise TypeError(
-            f"The policy is a {type(policy).__name__}, which has no parameters to update."
-        )
-    if isinstance(source, TensorDictBase):
-        TensorDict.from_module(policy).data.update_(source.data)
-    elif isinstance(source, torch.nn.Module):
-        policy.load_state_dict(source.state_dict())
-    else:
-        policy.load_state_dict(source)

@@ -184,12 +184,10 @@ class FirstAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         RecordConstructorArgs.__init__(self)
         super().__init__(env)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         game: Any = self.env.unwrapped
         game.game.last_action = 0
-        return self.env.reset(seed=seed, options=options)
+        return self.env.reset(**options)
 
 
 def _minatar(spec: EnvSpec) -> Wrapped:
@@ -221,12 +219,9 @@ def _mission_varies(spec: EnvSpec) -> bool:
     """Whether missions differ between episodes."""
     if spec.id.startswith("BabyAI-"):
         return True
-    made = gym.make(spec, disable_env_checker=True)
-    try:
+    with gym.make(spec, disable_env_checker=True) as made:
         space: Any = made.observation_space
-        return bool(space["mission"].ordered_placeholders)
-    finally:
-        made.close()
+    return bool(space["mission"].ordered_placeholders)
 
 
 def _minigrid(spec: EnvSpec) -> Wrapped:

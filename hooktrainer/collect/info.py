@@ -28,7 +28,7 @@ _TAKEN: Final = {
 
 
 def check_info_keys(keys: Any, observation: Iterable[str] = ()) -> InfoKeys:
-    """Return the keys, or refuse what can be no entry of a batch, or no metric, of its own."""
+    """Return the keys; raises `ConfigError` if a batch or the metrics use one already."""
     if isinstance(keys, str):
         raise ConfigError(f"info_keys={keys!r} is one string: give a list, such as [{keys!r}].")
     found, taken = tuple(keys), {*observation, *_TAKEN}
@@ -51,16 +51,12 @@ def write_infos(
     for key, column in zip(keys, row.entries, strict=True):
         for i, info in enumerate(infos):
             if key not in info and ended[i]:
-                raise ConfigError(missing(key, info, names[i]))
+                raise missing_key(key, info, names[i])
             column[i] = number(key, info.get(key, np.nan), names[i])
 
 
 def write_vector_info(
-    keys: InfoKeys,
-    row: Row,
-    info: Mapping[str, Any],
-    name: str,
-    final: Mapping[str, Any] | None,
+    keys: InfoKeys, row: Row, info: Mapping[str, Any], name: str, final: Mapping[str, Any] | None
 ) -> None:
     """Write the infos of a vector environment, in Gymnasium's form of one array for each key."""
     ended = row.terminated | row.truncated
@@ -70,7 +66,7 @@ def write_vector_info(
             last, given = _column(key, final, len(column), name)
             values[ended] = last[ended]
         if not given[ended].all():
-            raise ConfigError(missing(key, info if final is None else final, name))
+            raise missing_key(key, info if final is None else final, name)
         column[...] = values
 
 
@@ -88,10 +84,10 @@ def number(key: str, value: Any, name: str) -> Any:
     return array.reshape(())[()]
 
 
-def missing(key: str, info: Mapping[str, Any], name: str) -> str:
-    """The message about a key that is missing where an episode ended."""
+def missing_key(key: str, info: Mapping[str, Any], name: str) -> ConfigError:
+    """The error of a key that is missing where an episode ended."""
     held = sorted(k for k in info if not (k[:1] == "_" and k[1:] in info))
-    return (
+    return ConfigError(
         f"info_keys: there is no {key!r} in the info at an episode's end of {name}, which has "
         f"{listed(map(repr, held)) or 'nothing'}.{did_you_mean(key, held)} Name one of these, or "
         "let the environment give it, at every episode's end."

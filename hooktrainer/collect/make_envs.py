@@ -25,7 +25,7 @@ from ..base.words import did_you_mean
 from ..errors import ConfigError, MissingPackageError
 from .agents.parallel_env import ParallelEnv, ParallelEnvs, pettingzoo_factory
 from .agents.vmas import VmasWorld
-from .batched_env import ArrayEnv, BatchedEnv, EnvFactory, EnvOptions, EpisodeSeeds, begun
+from .batched_env import ArrayEnv, BatchedEnv, EnvFactory, EnvOptions, EpisodeSeeds, reset_env
 from .scalar_envs import ScalarEnvs
 from .spaces import plain_mask
 from .tensor_envs import TensorEnvs
@@ -65,18 +65,14 @@ def make_envs(
         ConfigError: If there is no such environment, or an option does not go with it.
         MissingPackageError: If a package it needs is not installed.
     """
-    if not is_tensors(env):
-        if not workers.number:
-            return _array_env(env, num_envs, options, env_kwargs, vectorization_mode)
+    if workers.number:
         source, count = envs_to_share(env, num_envs, workers)
         make = partial(_array_env, env_kwargs=env_kwargs, vectorization_mode=vectorization_mode)
         named = isinstance(env, str) and is_several(env)
         return WorkerEnvs(make, env if named else source, count, options, workers)
-    if workers.number or vectorization_mode:
-        raise ConfigError(
-            f"workers={workers.number}, vectorization_mode={vectorization_mode!r}: "
-            f"{world_name(env)} is one batch of tensors, which no processes share; leave these out."
-        )
+    if not is_tensors(env):
+        return _array_env(env, num_envs, options, env_kwargs, vectorization_mode)
+    _refuse_options(world_name(env), {}, vectorization_mode)
     if _is_vmas(env):
         scenario = env.removeprefix(_VMAS) if isinstance(env, str) else env
         rest = (options.device, options.groups, env_kwargs, options.info_keys)
@@ -101,7 +97,7 @@ def _is_vmas(env: Any) -> bool:
 def check_shares(env: Any, share: int, number: int, workers: Workers, apart: bool) -> None:
     """Refuse environments that ``number`` processes cannot share, each with ``share`` of them.
 
-    ``apart`` is whether the environments do not depend on each other.
+    ``apart``: whether the environments are independent of each other.
     """
     if not is_tensors(env):
         envs_to_share(env, share, workers)
@@ -114,14 +110,19 @@ def check_shares(env: Any, share: int, number: int, workers: Workers, apart: boo
 
 
 def envs_to_share(env: Any, num_envs: int | None, workers: Workers) -> tuple[Source, int]:
-    """The source of the environments, and their number."""
+    """The source of environments that step in processes, and their number."""
+    number, stages, _ = workers
+    if is_tensors(env):
+        raise ConfigError(
+            f"workers={number}, stages={stages}: {world_name(env)} is one batch of tensors, which "
+            "no processes share; leave these out."
+        )
     source, count = source_of(env, num_envs)
     if isinstance(source, gym.vector.VectorEnv):
         raise ConfigError(
             "A vector environment that was made already cannot be shared by several processes: "
             "give an environment id or a factory, or leave out workers."
         )
-    number, stages, _ = workers
     if count < number * stages:
         raise ConfigError(
             f"num_envs={count} with workers={number} and stages={stages}: each process needs "
@@ -141,13 +142,13 @@ def _array_env(
     kwargs = dict(env_kwargs or {})
     if isinstance(source, EnvSpec):
         return _from_spec(source, count, options, kwargs, vectorization_mode)
-    _refuse_kwargs(source, kwargs, vectorization_mode)
+    _refuse_options(source, kwargs, vectorization_mode)
     if type(source) is SyncVectorEnv:
         return ScalarEnvs(source.envs, options)
     if isinstance(source, gym.vector.VectorEnv):
         if type(source) is CartPoleVectorEnv:
             built, source = source, SeededCartPole(count)
-            vars(source).update(vars(built))  # with what was set since it was built
+            vars(source).update(vars(built))  # with the attributes set since it was built
         return VectorEnvs(source, options)
     factories = [partial(source, **kwargs)] * count if callable(source) else source
     with explain_env_errors(source, kwargs):
@@ -165,7 +166,7 @@ def source_of(env: Envs, num_envs: int | None) -> tuple[Source, int]:
     """The source of the environments, and their number.
 
     Raises:
-        ConfigError: If `VectorCollector` cannot step them; it names what can.
+        ConfigError: If `VectorCollector` cannot step them; it names the class that can.
     """
     source: Any = env
     if isinstance(env, str):
@@ -203,21 +204,21 @@ def make_one(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> gym.Env[
         make = partial(source, **kwargs)
     else:
         make = _made_of(source)[0]
-        _refuse_kwargs(source, kwargs)
+        _refuse_options(source, kwargs)
     with explain_env_errors(source, kwargs):
         made = make()
     return _checked(made)
 
 
-def _refuse_kwargs(
+def _refuse_options(
     env: Any, kwargs: Mapping[str, Any], mode: VectorizationMode | None = None
 ) -> None:
-    """Refuse an option that goes with another source of environments."""
-    if mode or (kwargs and not callable(env)):
-        option, goes = f"vectorization_mode={mode!r}", "an id of Gymnasium's"
-        if not mode:
-            option, goes = f"env_kwargs={kwargs}", "an id or one factory"
-        raise ConfigError(f"{option} goes with {goes}, not with {env!r:.200}: leave it out.")
+    """Refuse options that go with other sources of environments."""
+    where = f"not with {env!r:.200}: leave it out."
+    if mode:
+        raise ConfigError(f"vectorization_mode={mode!r} goes with an id of Gymnasium's, {where}")
+    if kwargs and not callable(env):
+        raise ConfigError(f"env_kwargs={kwargs} goes with an id or one factory, {where}")
 
 
 def _checked(made: Any) -> gym.Env[Any, Any]:
@@ -227,7 +228,7 @@ def _checked(made: Any) -> gym.Env[Any, Any]:
 
 
 def _made_of(source: Any) -> Sequence[Any]:
-    """A list of factories, or the refusal of what is none."""
+    """A list of factories; raises `ConfigError` for anything else."""
     if not isinstance(source, Sequence):
         if not isinstance(source, gym.Env):
             raise _no_env(f"env={source!r:.80} is", source)
@@ -311,17 +312,14 @@ def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> EnvSpac
     elif isinstance(env, gym.vector.VectorEnv):
         space, action_space = env.single_observation_space, env.single_action_space
     else:
-        made = make_one(env, env_kwargs)
-        try:
+        with make_one(env, env_kwargs) as made:
             for name in ("observation_space", "action_space"):
                 if not isinstance(getattr(made, name, None), spaces.Space):
                     raise ConfigError(
                         f"{made} has no {name}: set self.{name} to one of gymnasium.spaces."
                     )
             space, action_space = made.observation_space, made.action_space
-            mask = begun(made, 0)[1].get(MASK)
-        finally:
-            made.close()
+            mask = reset_env(made, 0)[1].get(MASK)
     if isinstance(space, spaces.Dict) and MASK in space.spaces:
         return EnvSpaces(space, action_space, math.prod(space.spaces[MASK].shape or ()))
     return EnvSpaces(space, action_space, 0 if mask is None else int(plain_mask(mask).size))
@@ -360,14 +358,14 @@ def is_scenario(env: Any) -> bool:
     return module is not None and isinstance(env, type) and issubclass(env, module.BaseScenario)
 
 
-# -- Environments that cannot be made: what is missing, or which argument is wrong, in a line.
+# -- Errors of making environments: the missing package or the wrong argument, in a line.
 
 
 @contextmanager
 def explain_env_errors(
     source: Any = None, kwargs: Mapping[str, Any] | None = None
 ) -> Iterator[None]:
-    """Turn what goes wrong where an environment is made into what its user can do."""
+    """Turn errors of making an environment into advice for the user."""
     try:
         with refused_in_one_line(kwargs or {}):
             yield
@@ -383,7 +381,7 @@ def explain_env_errors(
 
 
 def _no_env(who: str, made: Any) -> ConfigError:
-    """The error of what is no environment of Gymnasium, with what takes it instead."""
+    """The error for an object that is no Gymnasium environment; it lists what is accepted."""
     return ConfigError(
         f"{who} a {type(made).__name__}, not a gymnasium.Env. VectorCollector takes an id, a "
         "function that builds one environment, a vector environment that is built already, or a "

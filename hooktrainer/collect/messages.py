@@ -16,7 +16,7 @@ from ..store.tree import Json, flatten, unflatten
 from .buffers import shared_arrays, unnamed_file
 from .spaces import Array
 
-_LARGE = 2**13  # bytes; a pipe holds ten times as much, so that its reader need not be waited for
+_LARGE = 2**13  # bytes; smaller arrays fit in a pipe, so that sending need not wait for the reader
 _OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 
 

@@ -23,8 +23,8 @@ class ModuleActor(Actor):
     """An `Actor` that calls a TensorDict module on one TensorDict that lives as long as the actor.
 
     The observations of a step are copied into the tensors of that TensorDict, so that nothing is
-    set in it. What a module leaves there for itself, as the Ornstein-Uhlenbeck process does with
-    its noise, is there at its next call; so is ``"is_init"``.
+    set in it. Entries that a module keeps there, such as noise of the Ornstein-Uhlenbeck process,
+    persist until its next call; so does ``"is_init"``.
 
     A key that the module reads as ``k`` and writes as ``("next", k)`` is a hidden state: it is
     carried to the next step and set back where an episode begins. Its first value comes from the
@@ -157,7 +157,7 @@ def _names(keys: Iterable[NestedKey]) -> list[NestedKey]:
 
 
 def unknown_keys(missing: Iterable[NestedKey], given: Iterable[NestedKey]) -> ConfigError:
-    """The error of a policy that reads what the environments do not give."""
+    """The error of a policy that reads unknown entries."""
     return ConfigError(
         f"The policy reads {_names(missing)}, and the environments give {_names(given)}: name its "
         "in_keys after these."

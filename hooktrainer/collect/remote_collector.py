@@ -1,4 +1,4 @@
-"""`RemoteCollector`: what all collectors have in common that let copies of another one collect."""
+"""`RemoteCollector`: the base class of collectors that let copies of another one collect."""
 
 from __future__ import annotations
 
@@ -25,11 +25,6 @@ def stamped(batch: TensorDictBase, version: int) -> TensorDictBase:
     """The batch, with the version of the weights that collected it."""
     versions = torch.full(batch.batch_size, version, dtype=torch.int64, device=batch.device)
     return batch.set(VERSION, versions)
-
-
-def version_of(batch: TensorDictBase) -> int:
-    """Version of the weights that collected a batch."""
-    return int(batch.get(VERSION).flatten()[0])
 
 
 class RemoteCollector(Collector):
@@ -87,10 +82,13 @@ class RemoteCollector(Collector):
     def collect(self) -> TensorDictBase:
         self._check_open()
         batch = self._take()
-        self.policy_age = self._updates - version_of(batch)
+        self.policy_age = self._updates - int(batch[VERSION].flatten()[0])
         self._batch_frames = batch.numel()
         self.frames += self._batch_frames
-        while self.ahead < self.depth and self._wants_more():
+        while self.ahead < self.depth:
+            frames = self.frames + self.ahead * self._batch_frames
+            if 0 <= self.total_frames <= frames:
+                break
             self._request()
         self._updates += 1
         return batch
@@ -100,11 +98,6 @@ class RemoteCollector(Collector):
         if not self.ahead:
             self._request()
         return self._ready.popleft() if self._ready else self._receive()
-
-    def _wants_more(self) -> bool:
-        """Whether the batches that are ahead are not yet the last."""
-        frames = self.frames + self.ahead * self._batch_frames
-        return self.total_frames < 0 or frames < self.total_frames
 
     def _receive(self) -> TensorDictBase:
         """Wait for a batch in progress."""

@@ -1,4 +1,4 @@
-"""One rollout after another: a policy, environments, and the batches they make."""
+"""`Rollout`: steps environments with a policy, one rollout after another."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ from .module_actor import ModuleActor, unknown_keys
 class Rollout:
     """Steps environments with a policy, and makes batches of the transitions.
 
-    Batches of actions that are drawn at random look like those of the policy: all else that it
-    would have written is zero.
+    Batches of random actions have the layout of the policy's; its other outputs are zero.
 
     Args:
         envs: The environments.
-        policy: What acts; ``None`` for random actions.
+        policy: The policy; ``None`` for random actions.
         horizon: Steps of a rollout.
         seed: The run's seed, and ``first_env`` the index of the first environment in it: those of
             the random actions.
@@ -135,7 +134,7 @@ class Rollout:
         return outputs
 
     def _receive(self, t: int, stage: int | None) -> object:
-        """Complete step ``t`` of a stage, or make it for all, who take the actions ``_sent``.
+        """Complete step ``t`` of a stage, or step all environments with the actions ``_sent``.
 
         Returns whether it was the last step that is needed.
         """
@@ -189,7 +188,11 @@ class Rollout:
         root, following = self._buffers.observed()
         given = self._buffers.given()
         given["done"] = given["terminated"] | given["truncated"]
-        returns, counts = self._add_up(self._ends())
+        rewards, ends = self._buffers.following["reward"], self._ends()
+        if rewards.is_cpu:
+            returns, counts = _sums(rewards, ends, self._sums, self._made_steps)
+        else:
+            returns, counts = _sums_on_device(rewards, ends, self._sums)
         # Of several agents, the environments give an "episode_reward" themselves.
         given.setdefault("episode_reward", returns)
         given["step_count"] = counts
@@ -217,16 +220,6 @@ class Rollout:
         """The steps, ``[time, num_envs]``, after which sums begin again."""
         following = self._buffers.following
         return following["terminated"] | following["truncated"]
-
-    def _add_up(self, ends: torch.Tensor) -> Sums:
-        """From the start of each episode the sum of rewards, and the number of steps.
-
-        They are ``[num_envs, time, 1]``.
-        """
-        rewards = self._buffers.following["reward"]
-        if rewards.is_cpu:
-            return _sums(rewards, ends, self._sums, self._made_steps)
-        return _sums_on_device(rewards, ends, self._sums)
 
     def _keep_actions(self, batch: TensorDict) -> None:
         actions = [as_arrays(batch.get(key)) for key in self._format.keys]
@@ -327,12 +320,13 @@ class Rollout:
 
 
 Sums = tuple[torch.Tensor, torch.Tensor]
+"""The sum of rewards and the number of steps since an episode's start, ``[num_envs, time, 1]``."""
 
 
 def _sums(rewards: torch.Tensor, ends: torch.Tensor, before: torch.Tensor, steps: int) -> Sums:
-    """The sums of `Rollout` in ``steps``, on the CPU.
+    """The sums in a rollout of ``steps``, on the CPU.
 
-    They begin with ``before``, which becomes those that the next rollout begins with.
+    They continue ``before``, ``[2, num_envs]``, which is set to the sums of the running episodes.
     """
     values, ended, last = np.empty((len(rewards), *before.shape)), ends.numpy(), before.numpy()
     values[:, 0], values[:, 1] = rewards.numpy(), 1
@@ -367,7 +361,7 @@ def _sums_on_device(rewards: torch.Tensor, ends: torch.Tensor, before: torch.Ten
 
 
 def _form(policy: dict[str, Any]) -> dict[str, Any]:
-    """What a policy carries from step to step, by key its shape, of the state of an `Actor`."""
+    """The shapes of a policy's hidden state by key, from the state of an `Actor`."""
     hidden = {".".join(key): list(value.shape) for key, value in policy.get("hidden", ())}
     return hidden | {key: list(policy[key].shape) for key in policy.keys() & {"is_init"}}
 
@@ -405,7 +399,7 @@ class GappedRollout(Rollout):
         return self._left.max() <= 0
 
     def _check_masks(self, masks: Any) -> None:
-        # What an episode ended with is not acted on.
+        # The policy does not act on final observations.
         super()._check_masks(masks | self._began[: len(masks), :, None])
 
     def _ends(self) -> torch.Tensor:

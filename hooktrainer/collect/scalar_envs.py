@@ -18,10 +18,10 @@ from .batched_env import (
     EnvOptions,
     Finished,
     Restore,
-    begun,
     check_alike,
     check_replayed,
     no_attribute,
+    reset_env,
 )
 from .buffers import Row, as_arrays
 from .info import write_infos
@@ -47,7 +47,7 @@ class ScalarEnvs(ArrayEnv):
         self._infos: list[dict[str, Any]] = [{} for _ in envs]  # of the last step
 
     def first_mask(self) -> Any:
-        return begun(self._envs[0], self.seeds(0, 0), self._reset_options)[1].get(MASK)
+        return reset_env(self._envs[0], self.seeds(0, 0), self._reset_options)[1].get(MASK)
 
     def reset(self) -> None:
         rows = self._rows[-1].observation
@@ -142,7 +142,7 @@ class ScalarEnvs(ArrayEnv):
 
     def _begin(self, i: int, episode: int) -> tuple[Any, dict[str, Any]]:
         self.episodes[i] = episode
-        observation, info = begun(self._envs[i], self.seeds(i, episode), self._reset_options)
+        observation, info = reset_env(self._envs[i], self.seeds(i, episode), self._reset_options)
         self._layout.check(observation, info, self.names[i])
         return observation, info
 

@@ -21,7 +21,7 @@ RESERVED |= {"advantage", "value_target", "td_error", "priority_weight"}  # of l
 
 
 class ObservationLayout:
-    """The leaves of an observation space, and how a group writes them into preallocated rows.
+    """The leaves of an observation space, and how they are written into preallocated rows.
 
     The same code serves one environment and a batch of them: a batched dict observation is a dict
     of batched arrays.
@@ -115,7 +115,7 @@ def plain_mask(mask: Any) -> Array:
 
 
 def refuse_missing(value: Any, what: str, path: Path = ()) -> None:
-    """Refuse ``None``, by itself or among numbers, of which NumPy would make NaN or false."""
+    """Refuse ``None``, alone or among numbers, which NumPy would turn into NaN or false."""
     if value is None or (
         not isinstance(value, (int, float, np.generic)) and np.asarray(value).dtype == object
     ):
@@ -127,7 +127,7 @@ def refuse_missing(value: Any, what: str, path: Path = ()) -> None:
 
 
 def check_leaf(value: Any, leaf: Leaf, name: str, num_envs: int | None) -> None:
-    """Refuse what NumPy would make something else of on its way into a batch."""
+    """Refuse a value that NumPy would change when it is written to a batch."""
     array = value if value.__class__ is np.ndarray else np.asarray(value)
     space, kind = leaf.space, array.dtype.kind
     wanted = leaf.shape if num_envs is None else (num_envs, *leaf.shape)

@@ -48,7 +48,7 @@ class VectorCollector(Collector):
       ``"truncated"``; ``"episode_reward"`` (float32) and ``"step_count"`` (int64), ``[..., 1]``, of
       the episode so far, as TorchRL's ``RewardSum`` and ``StepCounter`` write them: where
       ``("next", "done")`` is true they are the episode's return and length.
-    - what ``info_keys`` names, in ``"next"``.
+    - the entries of ``info_keys``, in ``"next"``.
     - ``("collector", "traj_ids")``, int64, if asked for: ``episode * num_envs + environment``,
       counted over all environments of the run.
     - for a recurrent policy its hidden states, at the root and in ``"next"``, and ``"is_init"``.
@@ -91,7 +91,7 @@ class VectorCollector(Collector):
             `TensorWorld`, which cannot be divided among processes. Or several agents:
             ``"vmas/<scenario>"``, a scenario class of VMAS, ``"pettingzoo/<family>/<name>"``, or a
             factory of parallel environments of PettingZoo.
-        policy: What acts; ``None`` for random actions. Either an object with a method ``act``, the
+        policy: The policy; ``None`` for random actions. Either an object with a method ``act``, the
             fastest way: it takes the observations as a tensor ``[num_envs, ...]`` (for a dict space
             a dict of tensors; ``action_mask=`` too if it has such a parameter; one tensor for each
             of its ``in_keys`` if it has these) and returns a dict of tensors or arrays with
@@ -123,7 +123,7 @@ class VectorCollector(Collector):
             or only at an episode's end, where it must; in other steps without it the entry is NaN.
             Of several agents one has to report it; it is NaN for those that do not.
         exploration_type: How the policy's distributions are sampled.
-        reset_options: What every ``reset`` of the environments is given as ``options``.
+        reset_options: The ``options`` of every ``reset`` of the environments.
         first_env: Index of the first environment among all those of the run, on which the seeds of
             episodes depend. `shard` sets it.
         restore_episodes: Whether running episodes are part of the state and restored from it. If
@@ -197,7 +197,7 @@ class VectorCollector(Collector):
             check_count("total_frames", total_frames)
         if frame_skip is not None:
             check_count("frame_skip", frame_skip)
-        self._workers = checked_workers(workers, stages)  # asked for
+        self._workers = checked_workers(workers, stages)  # requested; see `start`
         if policy is not None and not (callable(policy) or hasattr(policy, "act")):
             raise ConfigError(
                 f"policy={policy!r} cannot act: give a function, a module, or an object with act()."
@@ -382,11 +382,6 @@ class VectorCollector(Collector):
 
     def use_workers(self, workers: int, stages: int = 1, *, timeout: float = TIMEOUT) -> None:
         wanted = checked_workers(workers, stages, timeout)
-        if workers and is_tensors(self._env):
-            raise ConfigError(
-                f"workers={workers}, stages={stages}: {self.envs.name} is one batch of tensors, "
-                "which no processes share; leave these out."
-            )
         if workers:
             envs_to_share(self._env, self.num_envs, wanted)
         self._workers = wanted
@@ -456,8 +451,8 @@ class VectorCollector(Collector):
     def fitting(self, saved: Mapping[str, Any]) -> dict[str, Any] | None:
         """The state by which this many environments resume; each begins a new episode.
 
-        ``None`` for one share of several, which does not know what the others have played, and
-        where episodes are not counted.
+        ``None`` for one share of several, since the others' episodes are unknown, and where
+        episodes are not counted.
         """
         own = collector_state(saved)
         if "episodes" not in own or self._shares > 1 or not self.envs.shares:
@@ -534,7 +529,7 @@ class VectorCollector(Collector):
 
 
 def shares_of(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The states of the collectors of which one was put together; itself if it was not."""
+    """The states of the shares in a state; the state itself if it has none."""
     if "workers" in state:
         return [share["collector"] for share in state["workers"]]
     return [collector_state(state)]
@@ -545,9 +540,9 @@ OVERLAP = "overlap"
 
 
 def collector_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The collector's own state, counting only what was handed out.
+    """The collector's own state, counting only delivered batches.
 
-    Batches that were collected ahead are left out: the episodes they are of are not played again.
+    Batches that were collected ahead are left out: their episodes are not played again.
     """
     if OVERLAP not in state:
         return state

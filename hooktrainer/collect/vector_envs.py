@@ -164,7 +164,7 @@ class VectorEnvs(ArrayEnv):
         if self.restores[0].method == "none":
             self.reset()
             return list(range(self.num_envs))
-        # Side by side, so that all end in the same step.
+        # All replays end in the same step; the shorter ones begin later.
         played = [array for array in actions if array is not None]
         lengths = np.array([len(array) for array in played])
         starts = lengths.max() - lengths
@@ -176,7 +176,7 @@ class VectorEnvs(ArrayEnv):
                 for array, start in zip(played, starts, strict=True)
             ]
             observation, _, terminated, truncated, info = self._outcome(np.stack(taken))
-            # Those whose turn has not come take any action, and begin when it comes.
+            # Before that their environments take arbitrary actions, and are reset when they end.
             begin = (t + 1 == starts) | ((t + 1 < starts) & (terminated | truncated))
             if begin.any():
                 observation, info = self._begin(self.episodes, begin)
@@ -193,7 +193,7 @@ class VectorEnvs(ArrayEnv):
         self._env.close()
 
     def _begin(self, episodes: Sequence[int], which: Array | None = None) -> Any:
-        """Begin episodes in all sub-environments, or in some; what all of them show then."""
+        """Begin episodes in all sub-environments, or some; return the observations of all."""
         options, numbers = self._reset_options, range(self.num_envs)
         if which is not None:
             options = {**(options or {}), "reset_mask": which}

@@ -54,12 +54,7 @@ class WorkerEnvs(ArrayEnv):
     """
 
     def __init__(
-        self,
-        make: MakeEnvs,
-        source: Any,
-        count: int,
-        options: EnvOptions,
-        workers: Workers,
+        self, make: MakeEnvs, source: Any, count: int, options: EnvOptions, workers: Workers
     ) -> None:
         self.stages = split(slice(0, count), workers.stages)
         by_stage = [split(stage, workers.number) for stage in self.stages]
@@ -181,12 +176,12 @@ def split(whole: slice, number: int) -> list[slice]:
 
 
 def call(name: str, *args: Any) -> bytes:
-    """The message by which a process is to call a method of what it serves."""
+    """The message that makes a process call a method of its `EnvWorker`."""
     return cloudpickle.dumps((name, args))
 
 
 def serve(channel: Channel, *args: Any) -> None:
-    """Make environments, send their ``facts()``, then do as told until the connection ends."""
+    """Make environments, send their ``facts()``, then serve calls until the connection ends."""
     torch.set_num_threads(1)
     served = EnvWorker(*args)
     try:
@@ -225,11 +220,7 @@ class EnvWorker:
     """The environments of each stage, which write to shared memory."""
 
     def __init__(
-        self,
-        make: MakeEnvs,
-        source: Any,
-        shares: Sequence[slice],
-        options: EnvOptions,
+        self, make: MakeEnvs, source: Any, shares: Sequence[slice], options: EnvOptions
     ) -> None:
         self._shares = shares
         self._stages: list[ArrayEnv] = []

@@ -18,7 +18,7 @@ class Control:
 
     Attributes:
         requests: The requests to save and log.
-        asked: The control that new requests are added to.
+        asked: The control that holds new requests; another one while they have to wait.
         signal: The signal that requested the stop.
         deadline: End of its grace period by `time.monotonic`; ``None`` without a signal.
     """
@@ -31,7 +31,7 @@ class Control:
         self._stop_status: Stop = "stopped"
         self.signal: int | None = None
         self.requests: set[Request] = set()
-        self.asked = self  # holds new requests; another one if they are to wait
+        self.asked = self
 
     def request_stop(self, reason: str, status: Stop = "stopped") -> None:
         """Request a stop; the first request is kept."""

@@ -33,8 +33,8 @@ def blame_environment(error: NonFiniteError, batch: TensorDictBase) -> NonFinite
 def _given(batch: TensorDictBase) -> list[NestedKey]:
     """Return the keys from environments: rewards, and observations with their successors."""
     keys = {unravel_key(key): None for key in batch.keys(include_nested=True, leaves_only=True)}
-    before = [key for key in keys if _after(key) in keys]
-    found = [name for key in before for name in (key, _after(key))]
+    following = {key: unravel_key(("next", key)) for key in keys}
+    found = [name for pair in following.items() if pair[1] in keys for name in pair]
     found += [key for key in keys if isinstance(key, tuple) and key[-1] == "reward"]
     return [
         key
@@ -42,10 +42,6 @@ def _given(batch: TensorDictBase) -> list[NestedKey]:
         if (key if isinstance(key, str) else key[-1]) not in _DERIVED
         and batch.get(key).is_floating_point()
     ]
-
-
-def _after(key: NestedKey) -> NestedKey:
-    return ("next", key) if isinstance(key, str) else ("next", *key)
 
 
 NonFinite = Callable[[Sequence[float], str], Exception]
@@ -64,9 +60,9 @@ class FiniteChecks:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._is_finite: torch.Tensor | None = None  # of all numbers so far, bool, a scalar
-        self._place = (torch.zeros(()), torch.zeros(()))  # the last step before which all were,
-        # and its frames; int64 on that device
-        # The numbers of the last step before which all were finite, and the builder of the error.
+        # Of the last step before which all were finite: its index and frames, int64 on that device;
+        self._place = (torch.zeros(()), torch.zeros(()))
+        # its numbers, and the builder of the error.
         self._looks: dict[Hashable, tuple[torch.Tensor, NonFinite]] = {}
 
     def on(self, device: torch.device) -> torch.Tensor:
@@ -110,5 +106,5 @@ class FiniteChecks:
                 raise error(values, where)
 
     def __getstate__(self) -> dict[str, object]:
-        # What is on a device stays in this process.
+        # Tensors on a device stay in this process.
         return self.__dict__ | {"_is_finite": None, "_looks": {}}

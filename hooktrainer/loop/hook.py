@@ -173,12 +173,12 @@ def register_all(hooks: Iterable[Any], trainer: Any) -> None:
 
 # -- The priorities of hooktrainer's own hooks: their order at a hook point.
 
-FIRST: Final = math.inf  # around all others, such as what records or meets at the beginning
-EARLY: Final = 1000.0  # before what it protects or prepares: guards, scalers, schedules
+FIRST: Final = math.inf  # before all others: recorders, barriers
+EARLY: Final = 1000.0  # guards, scalers, schedules
 DEFAULT: Final = 0.0
-AFTER: Final = -1.0  # completes what those did, such as steps when all gradients are there
-LATE: Final = -1000.0  # needs the result: what reads a sample or the metrics
-LAST: Final = -math.inf  # around all others, such as what records or meets at the end
+AFTER: Final = -1.0  # completes the default ones: a step when all gradients are computed
+LATE: Final = -1000.0  # reads their results: samples, metrics
+LAST: Final = -math.inf  # after all others: recorders, barriers
 
 
 def _is_stateful(value: Any) -> bool:

@@ -59,7 +59,7 @@ class Loop:
         source: The `hooktrainer.collect.Collector` for it.
         logger: The loggers as given; the loop itself uses ``loggers``.
         compiled_loss: Replaces ``loss_module`` in the loop unless it is ``None``.
-        bridge: Adapts what was written for TorchRL's trainer.
+        bridge: Adapts hooks written for TorchRL's trainer.
         cadences: When the log window ends and the state is saved, by name; ``log`` is the first.
         checkpoints: Where the state is saved to, in addition to ``save_trainer_file``.
     """
@@ -340,7 +340,7 @@ class Loop:
         """``total_frames``; ``None`` if only the end of the collector ends the run."""
         return None if math.isinf(self.total_frames) else int(self.total_frames)
 
-    # -- what hooks ask for ----------------------------------------------------------------------
+    # -- requests of hooks -----------------------------------------------------------------------
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Add values to the metrics of the open log window."""
@@ -544,7 +544,7 @@ class Loop:
             )
 
         self.timing.lap_start = perf_counter()
-        self.source.timing = self.timing  # it tells what collecting consists of
+        self.source.timing = self.timing  # to which it adds the parts of collecting
         if self.progress_bar:
             self._bar = self._new_bar()
         is_saved = self.save_trainer_file is not None or self.checkpoints is not None
@@ -662,7 +662,7 @@ class Loop:
         """Save aside, call ``on_exception``, close everything; further failures become notes.
 
         Returns:
-            What to raise: ``error``, or what explains it.
+            The exception to raise: ``error``, or one that explains it.
         """
         if isinstance(error, NonFiniteError) and batch is not None:
             error = blame_environment(error, batch)

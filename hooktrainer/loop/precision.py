@@ -1,4 +1,4 @@
-"""`Precision`: in what floating-point type losses are computed."""
+"""`Precision`: the floating-point type in which losses are computed."""
 
 from __future__ import annotations
 

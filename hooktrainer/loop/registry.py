@@ -302,7 +302,7 @@ class Dispatcher:
 
     Attributes:
         entries: The ops in run order.
-        calls: What is called for each, when, and the names of its timer and phase.
+        calls: For each op its callable, its cadence, and the names of its timer and phase.
     """
 
     point: HookPoint
@@ -314,7 +314,7 @@ class Dispatcher:
         """Call the hooks with the arguments of the point.
 
         Returns:
-            The first argument; at a transform point, what the last hook made of it.
+            The first argument; at a transform point, its last replacement.
         """
         trainer, point = self.trainer, self.point
         timing, progress, name = trainer.timing, trainer.progress, ""

@@ -14,7 +14,7 @@ from ..store.provenance import library_versions
 from ..store.rng import check_rng_state
 from .stateful import Stateful, fitting, mismatches
 
-LOGGER = "logger/"  # what the names of loggers begin with; they are restored when training starts
+LOGGER = "logger/"  # prefix of the names of loggers, which are restored when training starts
 
 
 class SavedState(TypedDict, total=False):
@@ -121,7 +121,7 @@ def load_part(name: str, part: Stateful, saved: Any) -> None:
     except USER_ERRORS as error:
         add_note(error, f"while loading the state of {name}")
         raise
-    except Exception as error:  # what a part does with a state that is not its own is not known
+    except Exception as error:  # another object's state may raise anything
         raise StateMismatchError(
-            f"{name} cannot take up what was saved of it: {type(error).__name__}: {one_line(error)}"
+            f"{name} cannot load its saved state: {type(error).__name__}: {one_line(error)}"
         ) from error

@@ -45,7 +45,7 @@ class Timing:
         self.trace: Trace | None = None
         self.listeners: tuple[Any, ...] = ()
         self.reports = True
-        self._within: list[float] = []  # for each phase under way, what is to be taken out of it
+        self._within: list[float] = []  # seconds to subtract from each phase under way
         self.lap_start = 0.0
         self._window_start: dict[str, float] = {}
         self._window_frames = 0
@@ -146,11 +146,11 @@ class Timing:
         return report
 
     def __getstate__(self) -> dict[str, Any]:
-        # What listens, what is recorded and what is under way belong to this process.
+        # Listeners, the trace and the phases under way belong to this process.
         return self.__dict__ | {"trace": None, "listeners": (), "_within": []}
 
 
-# -- `Trace`: what happened when, in the format that chrome://tracing and Perfetto read.
+# -- `Trace`: spans of time, in the format of chrome://tracing and Perfetto.
 
 
 class Span(NamedTuple):
@@ -207,7 +207,7 @@ class Trace:
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
-# -- The time of a run as a table of phases, hooks and what else takes time.
+# -- The time of a run as a table of phases, hooks, and threads and processes outside the loop.
 
 _GROUPS: Final = {"hook": "of it, in hooks", "worker": "outside the loop"}
 """Title of each group of times that are no phases of the loop."""

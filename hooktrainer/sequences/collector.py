@@ -46,7 +46,7 @@ class CompletionCollector(Collector):
     a token's random number one of seed, group, completion and position: nothing depends on
     ``slots``.
 
-    With ``carry_over=n``, n prompts more than a batch has are under way. Completions that are
+    With ``carry_over=n``, n more prompts than a batch has are under way. Completions that are
     unfinished when the batch is full go on in the next one with newer weights, so short
     completions do not wait for long ones. A batch has the oldest finished groups. Groups begun
     more than ``max_age`` batches ago are waited for, never dropped.
@@ -73,9 +73,9 @@ class CompletionCollector(Collector):
         respond: Called with the text of a completion and the prompt's row in ``prompts`` where the
             model stops. Returns the text of a tool or an environment, after which the model goes
             on, or ``None`` to end.
-        shuffle: Whether every epoch has an order of its own.
+        shuffle: Whether each epoch has its own order.
         epochs: Passes over the prompts; ``None`` for no end.
-        engine: Makes what generates, called as `Engine` is, such as
+        engine: Makes the engine, with the arguments of `Engine`; such as
             ``functools.partial(ServerEngine, url=..., name=...)``.
         seed: Seed of the order and of the tokens.
 
@@ -83,6 +83,7 @@ class CompletionCollector(Collector):
         ConfigError: If an argument is invalid.
     """
 
+    seed: int
     unit = "samples"
 
     def __init__(
@@ -105,12 +106,9 @@ class CompletionCollector(Collector):
         engine: Callable[..., Engine] = Engine,
         seed: int = 0,
     ) -> None:
-        for name, value in (
-            ("prompts_per_batch", prompts_per_batch),
-            ("completions_per_prompt", completions_per_prompt),
-            ("max_new_tokens", max_new_tokens),
-        ):
-            check_count(name, value)
+        check_count("prompts_per_batch", prompts_per_batch)
+        check_count("completions_per_prompt", completions_per_prompt)
+        check_count("max_new_tokens", max_new_tokens)
         check_count("slots", slots, none="all of a batch")
         check_count("max_age", max_age, none="2, if there is a carry_over")
         check_count("epochs", epochs, none="no end")
@@ -204,7 +202,7 @@ class CompletionCollector(Collector):
         )
 
     def register(self, trainer: Any) -> None:
-        def count_version(batch: Any = None) -> None:
+        def count_version() -> None:
             self.policy.version.fill_(trainer.progress.batches)
 
         trainer.register_op("post_steps", count_version, priority=EARLY)
@@ -217,14 +215,14 @@ class CompletionCollector(Collector):
         if self._engine is None:
             self._engine = self._make_engine(
                 self.policy,
-                seed=self.seed or 0,
+                seed=self.seed,
                 respond=None if self._respond is None else self._answer,
                 **self._options,
             )
         else:
             self._engine.refresh()
         engine = self._engine
-        for completion in self._waiting:  # goes on with the weights as they are now
+        for completion in self._waiting:  # which continue with the present weights
             engine.submit(completion)
         while len(self._begun) < self._groups + self._carry_over and self._draw(engine):
             pass
@@ -248,7 +246,7 @@ class CompletionCollector(Collector):
         return batch
 
     def _draw(self, engine: Engine) -> bool:
-        """Begin the group of the next prompt; return whether there was one."""
+        """Begin the group of the next prompt; return whether there is one."""
         rank, world_size = self._share
         group = self._drawn + rank
         if self.num_prompts is not None and group >= self.num_prompts:
@@ -259,15 +257,7 @@ class CompletionCollector(Collector):
         index = self._index(group)
         tokens = self.prompt_tokens(index)
         for sample in range(self.completions_per_prompt):
-            engine.submit(
-                Completion(
-                    prompt=index,
-                    group=group,
-                    sample=sample,
-                    tokens=list(tokens),
-                    prompt_length=len(tokens),
-                )
-            )
+            engine.submit(Completion(index, group, sample, list(tokens), len(tokens)))
         return True
 
     def _is_finished(self, group: int) -> bool:
@@ -285,7 +275,7 @@ class CompletionCollector(Collector):
         epoch, place = divmod(group, number)
         if self._order is None or self._order[0] != epoch:
             order = Order(number, number, self._shuffle, drop_last=False)
-            self._order = epoch, order.of_epoch(self.seed or 0, epoch)[0]
+            self._order = epoch, order.of_epoch(self.seed, epoch)[0]
         return int(self._order[1][place])
 
     def prompt_tokens(self, index: int) -> Sequence[int]:
@@ -318,7 +308,7 @@ class CompletionCollector(Collector):
         self._start_over()
 
     def reset(self) -> None:
-        """Do nothing: completions under way are of no episode that could be abandoned."""
+        """Do nothing: there are no episodes to abandon."""
 
     # -- state -----------------------------------------------------------------------------------
 
@@ -342,7 +332,7 @@ class CompletionCollector(Collector):
         }
 
     def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
-        """List in what the prompts differ from those of a saved run."""
+        """List how the prompts differ from those of a saved run."""
         before = saved.get("data", {})
         found = [
             f"{name} is {value} here and {before.get(name)} in the state"

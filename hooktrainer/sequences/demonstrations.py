@@ -69,7 +69,7 @@ class Demonstrations(Dataset[dict[str, Tokens]]):
         return found
 
     def _whole(self, row: Any, name: str, prompt: list[int], index: int) -> list[int]:
-        """The tokens of the prompt and what completes it."""
+        """The tokens of the prompt and its completion."""
         completion = row[name]
         if not is_chat(completion):
             ending = [self.tokenizer.eos_token_id]

@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from ..networks.language_model import padded
 
 PADDING: Final[Mapping[str, Any]] = {"tokens": 0, "sampled": False, "log_prob": 0.0, "version": -1}
-"""What pads the entries of a batch that have time."""
+"""The padding of each entry ``[rows, time]``."""
 
 
 def is_chat(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""`EvaluateCompletions`: how right a model's most probable completions are."""
+"""`EvaluateCompletions`: scores a model's most probable completions of held-out prompts."""
 
 from __future__ import annotations
 

@@ -134,13 +134,13 @@ class Engine:
         return self._model.new_cache(self._slots)
 
     def refresh(self) -> None:
-        """Compute what is cached with the weights as they are now: call this after they changed."""
+        """Recompute the caches from the present weights: call this after they changed."""
         self._ready = 0  # so many running completions, the first, have their tokens in the cache
         self._version = int(self._model.version)
         self._modules = list(self._model.modules())
 
     def submit(self, completion: Completion) -> None:
-        """Add a completion to the queue; one begun earlier goes on after its last token."""
+        """Add a completion to the queue; an unfinished one continues after its last token."""
         self._left(completion)
         self._queue.append(completion)
 
@@ -186,7 +186,7 @@ class Engine:
         return torch.cat(parts)
 
     def _prefill(self, rows: range) -> Tensor:
-        """Read what these rows have; of equal rows, as the samples of a group are, only one."""
+        """Read the tokens of these rows; equal rows, such as the samples of a group, only once."""
         read = [tuple(self._running[row].completion.tokens) for row in rows]
         reader = dict(zip(read, rows, strict=True))
         tokens = torch.tensor([token for each in reader for token in each], device=self._device)

@@ -23,7 +23,7 @@ from ..networks.language_model import LanguageModel
 from .generation import Completion, Engine
 
 _AGAIN = (408, 409, 425, 429)  # statuses below 500 after which the same request may succeed
-_TRIES = 3  # of a request whose answers are not what was requested
+_TRIES = 3  # of a request whose answers are invalid
 _WAITS = 0.1, 10.0  # seconds before the second try, and at most between two
 
 Push = Callable[[LanguageModel, int], "str | None"]
@@ -95,7 +95,7 @@ class ServerEngine(Engine):
         super().__init__(model, **options)
 
     def refresh(self) -> None:
-        """Give the server the weights as they are now; what is under way is requested again."""
+        """Give the server the present weights, and repeat the requests under way."""
         self._queue.extendleft(reversed(self.abort()))
         super().refresh()
         self._name = self._push(self._model, self._version) or self._name
@@ -259,7 +259,7 @@ class _Request:
     cancelled: Event = field(default_factory=Event)
 
     def cancel(self) -> None:
-        """Close the connection, by which a server knows that nobody waits."""
+        """Close the connection, so that the server stops generating."""
         self.cancelled.set()
         if self.socket is not None:
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""`TextTask`: what a language model is trained on; and the tasks that come with hooktrainer."""
+"""`TextTask`: a training task of a language model; and the tasks that hooktrainer ships."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class TextTask:
-    """Prompts, how completions of them are scored, and what right ones are.
+    """A task of a language model: prompts, right completions, and how completions are scored.
 
     Attributes:
         prompts: Rows to train on by index: mappings with the text or chat ``"prompt"``, and for
@@ -49,7 +49,6 @@ class CharTokenizer:
     """
 
     eos_token_id = 0
-    pad_token_id = 0
 
     def __init__(self, alphabet: str) -> None:
         self.alphabet = alphabet

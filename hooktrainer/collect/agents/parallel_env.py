@@ -26,9 +26,9 @@ from ..agent_groups import (
     group_agents,
     space_of,
 )
-from ..batched_env import EnvOptions, begun
+from ..batched_env import EnvOptions, reset_env
 from ..buffers import Row
-from ..info import missing, number
+from ..info import missing_key, number
 from ..scalar_envs import ScalarEnvs
 from ..spaces import Array, ObservationLayout, plain_mask
 
@@ -57,7 +57,7 @@ class ParallelEnv(gym.Env[Any, Any]):
             agent: (env.observation_space(agent), env.action_space(agent))
             for agent in env.possible_agents
         }
-        _, infos = begun(env, 0, options.reset_options)
+        _, infos = reset_env(env, 0, options.reset_options)
         masks = {agent: info[MASK] for agent, info in infos.items() if MASK in info}
         self.groups = group_agents(agents, options.groups, masks)
         state_shape = _state_shape_of(env)
@@ -88,7 +88,7 @@ class ParallelEnv(gym.Env[Any, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         assert seed is not None
-        seen, infos = begun(self.env, seed, options)
+        seen, infos = reset_env(self.env, seed, options)
         self._check_agents("reset", seen)
         for agent in acting(self.env):
             layout, _ = self._layouts[self._places[agent][0].name]
@@ -191,7 +191,7 @@ class ParallelEnv(gym.Env[Any, Any]):
                 values[group.name, key][place] = number(key, told[agent], f"{self._name} ({agent})")
             if not told and is_last:
                 every = {k: v for info in infos.values() for k, v in (info or {}).items()}
-                raise ConfigError(missing(key, every, f"all agents of {self._name}"))
+                raise missing_key(key, every, f"all agents of {self._name}")
 
 
 class ParallelEnvs(ScalarEnvs):
@@ -298,7 +298,7 @@ class TurnBased:
 
 
 def _with_turns(env: Any) -> Any:
-    """Replace what acts in turns, also below wrappers of parallel environments."""
+    """Replace an environment whose agents act in turns, also below wrappers of parallel ones."""
     name = type(env).__name__
     if name == "turn_based_aec_to_parallel_wrapper":
         return TurnBased(env.aec_env)
@@ -310,17 +310,12 @@ def _with_turns(env: Any) -> Any:
     return env
 
 
-def turns_of(env: Any) -> Any:
-    """The environment of turns below a parallel one; ``None`` if all agents act at once."""
-    while env is not None and not isinstance(env, TurnBased):
-        env = getattr(env, "__dict__", {}).get("env")
-    return env and env.aec_env
-
-
 def acting(env: Any) -> list[str]:
     """The agents of a parallel environment that act in the next step."""
-    turns = turns_of(env)
-    return [a for a in env.agents if turns is None or a == turns.agent_selection]
+    agents = env.agents
+    while env is not None and not isinstance(env, TurnBased):  # which may be below wrappers
+        env = getattr(env, "__dict__", {}).get("env")
+    return [agent for agent in agents if env is None or agent == env.agent_selection]
 
 
 def reward_of(rewards: Mapping[str, Any], agent: str, where: str) -> float:

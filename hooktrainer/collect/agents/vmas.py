@@ -24,11 +24,12 @@ from ...base.words import did_you_mean, listed
 from ...errors import ConfigError, StateMismatchError
 from ...store.rng import rng_state, set_rng_state, undisturbed
 from ..agent_groups import Grouping, check_agents_info_keys, group_agents, space_of
-from ..info import InfoKeys, missing
+from ..info import InfoKeys, missing_key
 from ..tensor_envs import info_column
 from ..worlds.adapters.foreign_world import converted
 from ..worlds.functional_world import select
 from ..worlds.tensor_world import Outcome, TensorWorld
+from ..worlds.world_ids import refused_in_one_line
 
 Entries = dict[NestedKey, torch.Tensor]
 Advance = tuple[Entries, torch.Tensor, torch.Tensor, Entries]
@@ -69,10 +70,7 @@ class VmasWorld(TensorWorld):
         agents = {
             agent.name: (converted(observed, self.name), converted(taken, self.name))
             for agent, observed, taken in zip(
-                self.env.agents,
-                self.env.observation_space,
-                self.env.action_space,
-                strict=True,
+                self.env.agents, self.env.observation_space, self.env.action_space, strict=True
             )
         }
         self.groups = group_agents(agents, groups)
@@ -223,7 +221,7 @@ class VmasWorld(TensorWorld):
         every = {k: v for info in infos.values() for k, v in info.items()}
         for key in self._info_keys:
             if key not in every:
-                raise ConfigError(missing(key, every, f"all agents of {self.name}"))
+                raise missing_key(key, every, f"all agents of {self.name}")
         rest = (self.num_envs, self.device)
         return {
             (group.name, key): torch.stack(
@@ -279,20 +277,18 @@ def _make(
     else:
         made = scenario()
     options = {"max_steps": _MAX_STEPS, "clamp_actions": True, **kwargs}
-    try:
-        # VMAS makes its simulators with random numbers that they all share.
-        vmas.simulator.environment.Environment.vmas_random_state[:] = [
-            torch.Generator().manual_seed(0).get_state(),
-            np.random.RandomState(0).get_state(),
-            random.Random(0).getstate(),
-        ]
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            env = vmas.make_env(made, num_envs=num_envs, device=device, seed=0, **options)
-    except (TypeError, AssertionError, ValueError) as error:
-        raise ConfigError(
-            f"{name} cannot be made with env_kwargs={dict(kwargs)}: {error}"
-        ) from error
+    # VMAS makes its simulators with random numbers that they all share.
+    vmas.simulator.environment.Environment.vmas_random_state[:] = [
+        torch.Generator().manual_seed(0).get_state(),
+        np.random.RandomState(0).get_state(),
+        random.Random(0).getstate(),
+    ]
+    with (
+        refused_in_one_line(kwargs, f"{name} cannot be made with "),
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always")
+        env = vmas.make_env(made, num_envs=num_envs, device=device, seed=0, **options)
     if unused := next((str(one.message) for one in caught if "not used" in str(one.message)), None):
         raise ConfigError(f"{name}: {unused.split(' This will')[0]} Take it out of env_kwargs.")
     return env

@@ -115,10 +115,8 @@ class OverlappedCollector(RemoteCollector):
         if not self.depth:
             self._collector.timing = self.timing
             self._collector.start()
-        elif not self._workers:
-            self._begin()
-
-    def _begin(self) -> None:
+        if not self.depth or self._workers:
+            return
         copy: Any
         copy, start = (deepcopy, ThreadWorker) if self.mode == "thread" else (dump, ProcessWorker)
         entropy = self._entropy(self._collector.seed)
@@ -150,14 +148,14 @@ class OverlappedCollector(RemoteCollector):
         self._start()
         (worker,), version = self._workers, self._updates
         with self.timing.phase("sync_weights"):
-            weights = self._news()
+            weights = self._new_weights()
             if self.weights == "newest" and weights is not None:
                 worker.call("publish", version, weights)
                 weights = None
             worker.call("collect", version, weights, self.timing.trace is not None)
         self._under_way += 1
 
-    def _news(self) -> Weights | None:
+    def _new_weights(self) -> Weights | None:
         """The policy's weights, unless the worker has them."""
         sent, self._sent = self._sent, self._updates
         # A thread gets copies; for a process they are copied when they are sent.
@@ -187,7 +185,7 @@ class OverlappedCollector(RemoteCollector):
         super().update_policy_weights_(policy_or_weights)
         if self._workers and self.weights == "newest":
             self._sent = -1
-            self._workers[0].call("publish", self._updates, self._news())
+            self._workers[0].call("publish", self._updates, self._new_weights())
 
     def shard(self, rank: int, world_size: int) -> None:
         if self._workers:

@@ -33,7 +33,7 @@ class CollectorServer:
 
     Args:
         collector: The collector.
-        entropy: Seeds the random numbers of a process of its own.
+        entropy: Seeds the random numbers of a separate process.
         rng: Their state, if it resumes.
     """
 
@@ -192,7 +192,7 @@ class _PerThread(threading.local):
 
 
 class ProcessWorker(Worker):
-    """A process that collects with a collector of its own, which ``given`` holds pickled."""
+    """A process with its own collector, which ``given`` holds pickled."""
 
     def __init__(self, given: bytes, timeout: float) -> None:
         settings = (torch.get_num_threads(), torch.get_default_dtype())

@@ -16,7 +16,7 @@ from gymnasium.envs.classic_control import (
     PendulumEnv,
 )
 
-from .functional_world import FunctionalWorld
+from .functional_world import FunctionalWorld, Transition
 
 _DT = 0.2  # seconds
 _G = 9.8
@@ -51,9 +51,7 @@ class AcrobotWorld(_Classic):
     def initial(self, uniform: torch.Tensor) -> torch.Tensor:
         return 0.2 * uniform - 0.1
 
-    def transition(
-        self, state: Any, action: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def transition(self, state: Any, action: torch.Tensor) -> Transition:
         torque = action - 1
         k1 = _derivative(state, torque)
         k2 = _derivative(state + (_DT / 2) * k1, torque)
@@ -115,9 +113,7 @@ class CartPoleWorld(_Classic):
     def initial(self, uniform: torch.Tensor) -> torch.Tensor:
         return 0.1 * uniform - 0.05
 
-    def transition(
-        self, state: Any, action: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def transition(self, state: Any, action: torch.Tensor) -> Transition:
         x, x_dot, theta, theta_dot = state.unbind(-1)
         cos, sin = theta.cos(), theta.sin()
         # 2 action - 1 is the direction; the force and the centrifugal force of the pole, by mass
@@ -159,9 +155,7 @@ class MountainCarWorld(_Car):
     max_episode_steps = 200
     original = MountainCarEnv
 
-    def transition(
-        self, state: Any, action: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def transition(self, state: Any, action: torch.Tensor) -> Transition:
         following = _drive(state, (action - 1) * 0.001)
         position, speed = following.unbind(-1)
         arrived = (position >= 0.5) & (speed >= self.goal_velocity)
@@ -175,9 +169,7 @@ class MountainCarContinuousWorld(_Car):
     max_episode_steps = 999
     original = Continuous_MountainCarEnv
 
-    def transition(
-        self, state: Any, action: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def transition(self, state: Any, action: torch.Tensor) -> Transition:
         """Push with a force of at most 1; the cost is that of the action before clipping."""
         asked = action.squeeze(-1)
         following = _drive(state, asked.clamp(-1.0, 1.0) * 0.0015)
@@ -218,9 +210,7 @@ class PendulumWorld(_Classic):
         angle, speed = uniform.unbind(-1)
         return torch.stack([2 * math.pi * angle - math.pi, 2 * speed - 1], -1)
 
-    def transition(
-        self, state: Any, action: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def transition(self, state: Any, action: torch.Tensor) -> Transition:
         """A step of 50 milliseconds; there is no terminal state."""
         angle, speed = state.unbind(-1)
         torque = action.squeeze(-1).clamp(-_MAX_TORQUE, _MAX_TORQUE)

@@ -17,6 +17,8 @@ from .tensor_world import Observations, Outcome, TensorWorld
 
 State: TypeAlias = torch.Tensor | dict[str, torch.Tensor]
 """The state of all environments: tensors ``[num_envs, ...]``."""
+Transition: TypeAlias = tuple[State, torch.Tensor, torch.Tensor]
+"""A state, the reward ``[num_envs]``, and whether the state is terminal, bool ``[num_envs]``."""
 _PURPOSE = 0  # of the random streams
 
 
@@ -35,7 +37,7 @@ class Carry(NamedTuple):
 
 
 class EpisodicWorld(TensorWorld):
-    """Environments whose episodes are functions of the seed, and of their own and its index.
+    """Environments whose episodes are functions of the seed, the environment's and their index.
 
     Attributes:
         carry: The running episodes; ``None`` before the first.
@@ -173,9 +175,7 @@ class FunctionalWorld(EpisodicWorld):
         """
 
     @abstractmethod
-    def transition(
-        self, state: State, action: torch.Tensor, *uniform: Any, **_: Any
-    ) -> tuple[State, torch.Tensor, torch.Tensor]:
+    def transition(self, state: State, action: torch.Tensor, *uniform: Any, **_: Any) -> Transition:
         """The result of an action.
 
         Args:
@@ -183,9 +183,6 @@ class FunctionalWorld(EpisodicWorld):
             action: As for `TensorWorld.step`.
             uniform: With ``step_uniforms``, a third argument: random numbers in [0, 1),
                 ``[num_envs, step_uniforms]``, of type ``dtype``.
-
-        Returns:
-            The state, the reward ``[num_envs]``, and whether it is terminal, bool ``[num_envs]``.
         """
 
     def observe(self, state: State) -> torch.Tensor | Observations:

@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
 class TensorWorld(Protocol):
     """A batch of environments with one agent, as tensors on one device.
 
-    This is what a simulator has to provide to be used by `hooktrainer.collect.VectorCollector`.
+    `hooktrainer.collect.VectorCollector` collects from any object with these members.
     Environments that end start their next episode within the same step.
 
     **Steps must not wait for the device**: no ``.item()``, no ``.any()`` in a condition, no

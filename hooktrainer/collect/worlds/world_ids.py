@@ -46,7 +46,7 @@ _MINIGRID: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "FourRooms": ("FourRooms", {}),
     **{f"RedBlueDoors-{n}x{n}": ("RedBlueDoor", {"size": n}) for n in (6, 8)},
 }
-"""By name, what its class is called, and its arguments, here as in the original."""
+"""By name, the class without its suffix, and its arguments, the same as in the original."""
 
 WORLDS: Final = {
     **{f"torch/{name}": f"classic_control:{name.partition('-')[0]}World" for name in _CLASSIC},

@@ -13,7 +13,7 @@ from hooktrainer.collect.families import usual_wrappers
 from hooktrainer.collect.make_envs import find_spec
 from hooktrainer.collect.worlds import make_tensor_world
 from hooktrainer.collect.worlds.minigrid.grid_world import FORWARD, GOAL, GridWorld, Start
-from hooktrainer.collect.worlds.minigrid.layouts import numbered, placed, room
+from hooktrainer.collect.worlds.minigrid.tasks import numbered, placed, room
 from hooktrainer.collect.worlds.world_ids import WORLDS
 from hooktrainer.errors import ConfigError
 

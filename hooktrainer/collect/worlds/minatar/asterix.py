@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .game import DOWN, INT, LEFT, NOOP, RIGHT, SIZE, UP, Game, GameState, drawn, full, walked
+from .game import DOWN, INT, LEFT, NOOP, RIGHT, SIZE, UP, Game, GameState, Turn, drawn, full, walked
 
 _ROWS = 8  # from the second on, each with at most one entity
 _RAMP_INTERVAL = 100
@@ -44,9 +44,7 @@ class AsterixWorld(Game):
             "column": none.to(INT),
         }
 
-    def play(
-        self, state: GameState, action: torch.Tensor, uniform: torch.Tensor
-    ) -> tuple[GameState, torch.Tensor, torch.Tensor]:
+    def play(self, state: GameState, action: torch.Tensor, uniform: torch.Tensor) -> Turn:
         """Place a new entity, move the player, then the entities."""
         there, is_gold, to_right, column = (
             state[name] for name in ("there", "is_gold", "to_right", "column")

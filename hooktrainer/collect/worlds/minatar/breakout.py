@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .game import INT, LEFT, NOOP, RIGHT, SIZE, Game, GameState, drawn, full
+from .game import INT, LEFT, NOOP, RIGHT, SIZE, Game, GameState, Turn, drawn, full
 
 _BRICKS = 30  # three rows
 _WALL = (1 << _BRICKS) - 1  # a bit for each
@@ -39,9 +39,7 @@ class BreakoutWorld(Game):
             "bricks": full(x, _WALL),
         }
 
-    def play(
-        self, state: GameState, action: torch.Tensor, uniform: torch.Tensor
-    ) -> tuple[GameState, torch.Tensor, torch.Tensor]:
+    def play(self, state: GameState, action: torch.Tensor, uniform: torch.Tensor) -> Turn:
         """Move the paddle, then the ball, which is reflected by walls, bricks and the paddle."""
         paddle = state["paddle"] + (action == RIGHT).to(INT) - (action == LEFT).to(INT)
         paddle = paddle.clamp(0, SIZE - 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .game import DOWN, INT, NOOP, SIZE, UP, Game, GameState, drawn, full, ticked
+from .game import DOWN, INT, NOOP, SIZE, UP, Game, GameState, Turn, drawn, full, ticked
 
 _CARS = 8  # in the rows from the second on
 _SPEEDS = 5
@@ -38,9 +38,7 @@ class FreewayWorld(Game):
             "speed": speed,
         }
 
-    def play(
-        self, state: GameState, action: torch.Tensor, uniform: torch.Tensor
-    ) -> tuple[GameState, torch.Tensor, torch.Tensor]:
+    def play(self, state: GameState, action: torch.Tensor, uniform: torch.Tensor) -> Turn:
         """Move the player, who may arrive, then the cars."""
         may_move = state["move_timer"] == 0
         down, up = may_move & (action == DOWN), may_move & (action == UP)

@@ -18,6 +18,8 @@ NOOP, LEFT, UP, RIGHT, DOWN, FIRE = range(6)
 INT = torch.int32
 """Type of the numbers in a state."""
 GameState = dict[str, torch.Tensor]
+Turn = tuple[GameState, torch.Tensor, torch.Tensor]
+"""The state after a step, the reward, and whether the game ends, bool; ``[num_envs]`` each."""
 
 
 class Game(FunctionalWorld):
@@ -72,9 +74,7 @@ class Game(FunctionalWorld):
         """The state of the game at the start of an episode, as `initial`."""
 
     @abstractmethod
-    def play(
-        self, state: GameState, action: torch.Tensor, uniform: torch.Tensor
-    ) -> tuple[GameState, torch.Tensor, torch.Tensor]:
+    def play(self, state: GameState, action: torch.Tensor, uniform: torch.Tensor) -> Turn:
         """The result of an action that is one of the six, as `transition`."""
 
     def initial(self, uniform: torch.Tensor) -> GameState:
@@ -83,7 +83,7 @@ class Game(FunctionalWorld):
 
     def transition(  # type: ignore[override]
         self, state: GameState, action: torch.Tensor, uniform: torch.Tensor
-    ) -> tuple[GameState, torch.Tensor, torch.Tensor]:
+    ) -> Turn:
         chosen = action
         for index, code in enumerate(self.actions):
             if index != code:

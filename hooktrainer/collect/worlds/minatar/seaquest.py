@@ -15,6 +15,7 @@ from .game import (
     UP,
     Game,
     GameState,
+    Turn,
     drawn,
     full,
     ticked,
@@ -30,7 +31,7 @@ _SHOT_INTERVAL = 10
 _DIVER_INTERVAL = 5
 _MOST_DIVERS = 6
 _BOTTOM = SIZE - 1
-# The most that are there at a time: one leaves before the next but so many comes.
+# The most at a time: an entity leaves the board before so many others have come.
 _ENEMIES = 30
 _DIVERS = 2
 _BULLETS = 2
@@ -82,9 +83,7 @@ class SeaquestWorld(Game):
         shots = uniform.new_zeros((len(uniform), SIZE), dtype=INT)
         return {**state, "shots_right": shots, "shots_left": shots}
 
-    def play(
-        self, state: GameState, action: torch.Tensor, uniform: torch.Tensor
-    ) -> tuple[GameState, torch.Tensor, torch.Tensor]:
+    def play(self, state: GameState, action: torch.Tensor, uniform: torch.Tensor) -> Turn:
         """Place new enemies and divers, then move the player and everything else."""
         state = _spawned(dict(state), uniform)
         fires = (action == FIRE) & (state["shot_timer"] == 0)

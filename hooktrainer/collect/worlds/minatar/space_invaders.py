@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .game import FIRE, INT, LEFT, NOOP, RIGHT, SIZE, Game, GameState, drawn, full, ticked
+from .game import FIRE, INT, LEFT, NOOP, RIGHT, SIZE, Game, GameState, Turn, drawn, full, ticked
 
 _COOL_DOWN = 5
 _MOVE_INTERVAL = 12
@@ -39,9 +39,7 @@ class SpaceInvadersWorld(Game):
             "alien_bullets": none,
         }
 
-    def play(
-        self, state: GameState, action: torch.Tensor, uniform: torch.Tensor
-    ) -> tuple[GameState, torch.Tensor, torch.Tensor]:
+    def play(self, state: GameState, action: torch.Tensor, uniform: torch.Tensor) -> Turn:
         """Move the cannon or fire, then move bullets and aliens, which fire as well."""
         rows = torch.arange(SIZE, device=action.device, dtype=INT)
         fires = (action == FIRE) & (state["shot_timer"] == 0)

@@ -10,9 +10,9 @@ import torch
 from gymnasium import spaces
 
 from ....base.checks import check_count
-from ..functional_world import FunctionalWorld
+from ..functional_world import FunctionalWorld, Transition
 
-# A cell is a number: what it is, its color times 16, and its state times 256.
+# A cell is a number: its kind + 16 * its color + 256 * its state.
 EMPTY, WALL, DOOR, KEY, BALL, BOX, GOAL, LAVA = 1, 2 + 5 * 16, 4, 5, 6, 7, 8 + 16, 9
 NOTHING = 0
 RED, GREEN, BLUE, YELLOW = 0, 1, 2, 4
@@ -22,6 +22,8 @@ TURN_LEFT, TURN_RIGHT, FORWARD, PICK_UP, DROP, TOGGLE = range(6)
 VIEW = 7
 INT = torch.int32
 GridState = dict[str, torch.Tensor]
+Judgement = tuple[torch.Tensor, torch.Tensor]
+"""Whether a step succeeds, and whether it ends the episode, bool ``[num_envs]``."""
 
 
 class Start(NamedTuple):
@@ -85,10 +87,8 @@ class GridWorld(FunctionalWorld):
     def start(self, uniform: torch.Tensor) -> Start:
         """The start of an episode; ``uniform`` as for `initial`."""
 
-    def judged(
-        self, before: GridState, state: GridState, action: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Whether a step succeeds, and whether it ends the episode, bool ``[num_envs]``.
+    def judged(self, before: GridState, state: GridState, action: torch.Tensor) -> Judgement:
+        """Judge a step.
 
         ``state["reached"]`` is the cell that the agent stepped on, if it moved, else ``EMPTY``. By
         default a step to the goal succeeds.
@@ -115,9 +115,7 @@ class GridWorld(FunctionalWorld):
             "steps": zero,
         }
 
-    def transition(  # type: ignore[override]
-        self, state: GridState, action: torch.Tensor
-    ) -> tuple[GridState, torch.Tensor, torch.Tensor]:
+    def transition(self, state: GridState, action: torch.Tensor) -> Transition:  # type: ignore[override]
         cells, place, carried = state["cells"], state["place"], state["carried"]
         turn = (action == TURN_RIGHT).to(INT) - (action == TURN_LEFT).to(INT)
         dx, dy = _unit(state["direction"])
