@@ -30,7 +30,7 @@ from .scalar_envs import ScalarEnvs
 from .spaces import plain_mask
 from .tensor_envs import TensorEnvs
 from .vector_envs import EnvPoolEnv, SeededCartPole, VectorEnv, VectorEnvs, is_envpool
-from .worker_envs import WorkerEnvs, Workers
+from .worker_envs import NO_WORKERS, WorkerEnvs, Workers
 from .worlds.tensor_world import TensorWorld
 from .worlds.world_ids import (
     is_built,
@@ -54,7 +54,7 @@ def make_envs(
     options: EnvOptions,
     env_kwargs: Mapping[str, Any] | None = None,
     vectorization_mode: VectorizationMode | None = None,
-    workers: Workers = Workers(),  # noqa: B008
+    workers: Workers = NO_WORKERS,
 ) -> BatchedEnv:
     """Build environments of any kind, as `VectorCollector` takes them.
 

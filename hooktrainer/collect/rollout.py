@@ -133,7 +133,7 @@ class Rollout:
                 outputs[key] = outputs.get(key, action).copy_(action)
         return outputs
 
-    def _receive(self, t: int, stage: int | None) -> object:
+    def _receive(self, t: int, stage: int | None) -> bool:
         """Complete step ``t`` of a stage, or step all environments with the actions ``_sent``.
 
         Returns whether it was the last step that is needed.
@@ -150,7 +150,7 @@ class Rollout:
     def _make_steps(self, timing: Timing) -> int:
         """Make all steps of a rollout; return how many there were.
 
-        Stages act in the order of their environments, so that everything comes out as with one.
+        Stages act in the order of their environments, so that the result is that of a single one.
         """
         act = timing.traced("collect/inference", self._draw if self._draws else self._actor.act)
         receive = timing.traced("collect/env", self._receive)
@@ -159,7 +159,7 @@ class Rollout:
         if self._actor.has_stages and not self._draws and self._stages:
             stages = list(enumerate(self._stages))
         inference = stepping = 0.0
-        is_last: object = False
+        is_last = False
         now = perf_counter()
         for t in range(horizon + 1):
             for stage, part in stages:
@@ -388,7 +388,7 @@ class GappedRollout(Rollout):
             rows[-1] = rows[steps]  # where the next rollout continues
         return steps
 
-    def _receive(self, t: int, stage: int | None) -> object:
+    def _receive(self, t: int, stage: int | None) -> bool:
         finished: Any = self._envs.step(self._sent, t)
         self._buffers.finals += [(i, t, values) for i, values in finished]
         began = self._envs.began
@@ -396,7 +396,7 @@ class GappedRollout(Rollout):
             self._actor.begin(np.flatnonzero(began).tolist())
         self._began[t] = began
         self._left -= ~began
-        return self._left.max() <= 0
+        return bool(self._left.max() <= 0)
 
     def _check_masks(self, masks: Any) -> None:
         # The policy does not act on final observations.

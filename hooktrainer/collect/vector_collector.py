@@ -27,7 +27,7 @@ from .compiled_rollout import CompiledRollout
 from .info import check_info_keys
 from .make_envs import VectorizationMode, check_shares, envs_to_share, is_tensors, make_envs
 from .rollout import GappedRollout, Rollout
-from .worker_envs import Workers, checked_workers
+from .worker_envs import NO_WORKERS, Workers, checked_workers
 
 _TRIAL_STEPS = 500
 
@@ -240,7 +240,7 @@ class VectorCollector(Collector):
         if restore_episodes and info_keys and can_make_more and not is_world:
             self._try_infos()
 
-    def _open(self, num_envs: int | None, workers: Workers = Workers()) -> None:  # noqa: B008
+    def _open(self, num_envs: int | None, workers: Workers = NO_WORKERS) -> None:
         """Make environments that have played nothing yet."""
         options = replace(self._options, seeds=EpisodeSeeds(self.seed, self._first_env))
         self.envs = self._make_envs(self._env, num_envs, options, workers=workers)
@@ -297,7 +297,7 @@ class VectorCollector(Collector):
     def _try_infos(self) -> None:
         """Play an episode of one environment, or its beginning: a missing info key is refused."""
         trial = object.__new__(type(self))
-        alone = {"policy": None, "frames_per_batch": 1, "_workers": Workers(), "_compile": False}
+        alone = {"policy": None, "frames_per_batch": 1, "_workers": NO_WORKERS, "_compile": False}
         vars(trial).update(vars(self), **alone, _env=self._env_of(1))
         trial._open(1)
         try:

@@ -38,11 +38,14 @@ class Workers(NamedTuple):
     timeout: float = TIMEOUT
 
 
+NO_WORKERS = Workers()
+
+
 def checked_workers(number: int, stages: int, timeout: float = TIMEOUT) -> Workers:
     """The workers of these arguments; without any, stages mean nothing."""
     check_count("workers", number, least=0)
     check_count("stages", stages)
-    return Workers(number, stages, timeout) if number else Workers()
+    return Workers(number, stages, timeout) if number else NO_WORKERS
 
 
 class WorkerEnvs(ArrayEnv):

@@ -26,7 +26,7 @@ from ...store.rng import rng_state, set_rng_state, undisturbed
 from ..agent_groups import Grouping, check_agents_info_keys, group_agents, space_of
 from ..info import InfoKeys, missing_key
 from ..tensor_envs import info_column
-from ..worlds.adapters.foreign_world import converted
+from ..worlds.adapters.foreign_world import gymnasium_space
 from ..worlds.functional_world import select
 from ..worlds.tensor_world import Outcome, TensorWorld
 from ..worlds.world_ids import refused_in_one_line
@@ -68,7 +68,7 @@ class VmasWorld(TensorWorld):
         self.name = f"vmas/{scenario}" if isinstance(scenario, str) else scenario.__qualname__
         self.env = _make(scenario, self.name, num_envs, self.device, kwargs or {})
         agents = {
-            agent.name: (converted(observed, self.name), converted(taken, self.name))
+            agent.name: (gymnasium_space(observed, self.name), gymnasium_space(taken, self.name))
             for agent, observed, taken in zip(
                 self.env.agents, self.env.observation_space, self.env.action_space, strict=True
             )

@@ -18,14 +18,14 @@ from ....errors import ConfigError
 from ..tensor_world import TensorWorld
 
 
-def entries_of(space: spaces.Space[Any]) -> Callable[[Any], dict[NestedKey, Any]]:
+def leaf_getter(space: spaces.Space[Any]) -> Callable[[Any], dict[NestedKey, Any]]:
     """Return a function that finds the leaves of a nested observation by their keys."""
     paths = [(unravel_key(leaf.key), leaf.path) for leaf in leaves_of(space)]
     return lambda observed: {key: reduce(getitem, path, observed) for key, path in paths}
 
 
 def unbounded(observed: Any, batch_dims: int = 0) -> spaces.Space[Any]:
-    """The space of nested observations of which only shapes are known; of images 0 to 255."""
+    """The space of nested observations of unknown bounds; those of images are 0 and 255."""
     if isinstance(observed, TensorDictBase | Mapping):
         return spaces.Dict({key: unbounded(part, batch_dims) for key, part in observed.items()})
     shape = tuple(observed.shape[batch_dims:])
@@ -34,14 +34,14 @@ def unbounded(observed: Any, batch_dims: int = 0) -> spaces.Space[Any]:
     return spaces.Box(-np.inf, np.inf, shape)
 
 
-def converted(space: Any, name: str) -> spaces.Space[Any]:
-    """Convert a space of another library, such as gymnax or gym, by its attributes."""
+def gymnasium_space(space: Any, name: str) -> spaces.Space[Any]:
+    """The Gymnasium space of a space of another library, such as gymnax or gym."""
     if hasattr(space, "n"):
         return spaces.Discrete(int(space.n))
     if hasattr(space, "nvec"):
         return spaces.MultiDiscrete(space.nvec)
     if isinstance(inner := getattr(space, "spaces", None), Mapping):
-        return spaces.Dict({key: converted(part, name) for key, part in inner.items()})
+        return spaces.Dict({key: gymnasium_space(part, name) for key, part in inner.items()})
     if hasattr(space, "low"):
         dtype: Any = np.dtype(space.dtype)
         low, high = (np.broadcast_to(np.asarray(x), space.shape) for x in (space.low, space.high))
@@ -84,7 +84,7 @@ class ForeignWorld(TensorWorld):
         self.lost = lost
         self.episodes = [-1] * num_envs
         self._seed = self._resumed = 0
-        self._entries = entries_of(observation_space)
+        self._entries = leaf_getter(observation_space)
 
     @abstractmethod
     def _start_over(self, seed: int) -> None:

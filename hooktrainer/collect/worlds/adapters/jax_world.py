@@ -17,7 +17,7 @@ from ....base.space_parts import CRITIC, POLICY
 from ....errors import ConfigError, StateMismatchError
 from ..functional_world import EpisodicWorld
 from ..tensor_world import Observations, Outcome
-from .foreign_world import converted, entries_of, unbounded
+from .foreign_world import gymnasium_space, leaf_getter, unbounded
 
 Step = tuple[tuple[Any, Any], Any, Any, Any, dict[str, Any]]
 """State and observation, reward, whether terminated, whether truncated, and the log."""
@@ -56,7 +56,7 @@ class JaxWorld(EpisodicWorld):
         self._place = _device_of(jax, self.device)
         key = jax.random.PRNGKey(0)
         self.observation_space = env.observation_space(jax.eval_shape(env.reset, key)[1])
-        self._entries = entries_of(self.observation_space)
+        self._entries = leaf_getter(self.observation_space)
         self._begin = jax.jit(jax.vmap(self._begin_one))
         self._advance = jax.jit(jax.vmap(self._advance_one))
         self.seed(0)
@@ -173,10 +173,10 @@ class GymnaxEnv:
         self.name = str(getattr(env, "name", type(env).__name__))
         self._env = env
         self._params = env.default_params if params is None else params
-        self.action_space = converted(env.action_space(self._params), self.name)
+        self.action_space = gymnasium_space(env.action_space(self._params), self.name)
 
     def observation_space(self, shapes: Any) -> spaces.Space[Any]:
-        return converted(self._env.observation_space(self._params), self.name)
+        return gymnasium_space(self._env.observation_space(self._params), self.name)
 
     def reset(self, key: Any) -> tuple[Any, Any]:
         observed, state = self._env.reset_env(key, self._params)

@@ -205,9 +205,9 @@ def _on_board(x: torch.Tensor) -> torch.Tensor:
     return (x >= 0) & (x < SIZE)
 
 
-def _meets(state: GameState, kind: str, x: torch.Tensor) -> torch.Tensor:
-    """Which of a kind, in columns ``x``, are where the player is."""
-    return (x == state["x"][:, None]) & (state[f"{kind}_y"] == state["y"][:, None])
+def _meets(state: GameState, x: torch.Tensor) -> torch.Tensor:
+    """Which enemies are where the player is, if they are in columns ``x``."""
+    return (x == state["x"][:, None]) & (state["enemy_y"] == state["y"][:, None])
 
 
 def _trail(state: GameState, kind: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -272,10 +272,10 @@ def _divers_swim(state: GameState) -> GameState:
 def _enemies_move(state: GameState) -> tuple[GameState, torch.Tensor, torch.Tensor]:
     """The state, reward and whether the player is hit, where enemies and their bullets move."""
     there, is_sub, right = (state[f"enemy_{name}"] for name in ("there", "is_sub", "right"))
-    hit = (there & _meets(state, "enemy", state["enemy_x"])).any(1)
+    hit = (there & _meets(state, state["enemy_x"])).any(1)
     moves = there & (state["enemy_timer"] == 0)
     x = state["enemy_x"] + _step(right) * moves
-    rammed = moves & _meets(state, "enemy", x)
+    rammed = moves & _meets(state, x)
     shoots = there & is_sub & (state["enemy_shot_timer"] == 0)
     timer = torch.where(moves, state["move_speed"][:, None], state["enemy_timer"] - 1)
     shot_timer = torch.where(shoots, _SHOT_INTERVAL, state["enemy_shot_timer"] - 1)
