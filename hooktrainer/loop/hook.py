@@ -110,11 +110,8 @@ class TrainerHookBase:
         Values are Python scalars, strings, tensors, NumPy arrays, TensorDicts, and dicts, lists and
         tuples of them.
         """
-        return {
-            name: value.state_dict() if _is_stateful(value) else value
-            for name in self.saved_attributes
-            for value in [getattr(self, name)]
-        }
+        values = {name: getattr(self, name) for name in self.saved_attributes}
+        return {name: x.state_dict() if _is_stateful(x) else x for name, x in values.items()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
