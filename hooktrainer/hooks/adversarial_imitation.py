@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -14,14 +13,12 @@ from torch.nn.functional import one_hot, softplus
 from ..base.checks import check_count, check_rate
 from ..base.tensordicts import mask_of
 from ..errors import ConfigError
-from ..loop.hook import DEFAULT, EARLY
-from ..loop.loop import Loop
 from ..networks import mlp
-from .averaging import AveragingHook
+from .averaging import LearnedReward
 
 
 @dataclass(eq=False, repr=False)
-class AdversarialImitation(AveragingHook):
+class AdversarialImitation(LearnedReward):
     """Generative adversarial imitation learning (Ho and Ermon, 2016, arXiv:1606.03476).
 
     A discriminator learns to tell the expert's observations and actions from the collected ones.
@@ -50,7 +47,6 @@ class AdversarialImitation(AveragingHook):
         ConfigError: If the expert's transitions lack an array of each, or a number is out of range.
     """
 
-    at = (("batch_process", "__call__", EARLY), ("pre_steps_log", "log", DEFAULT))
     saved_attributes = ("discriminator", "optimizer")
     phase = "gail"
 
@@ -79,7 +75,8 @@ class AdversarialImitation(AveragingHook):
         if self.discriminator is None:
             self.discriminator = mlp(self._expert.shape[-1], 1, (64, 64))
         self.optimizer = torch.optim.Adam(self.discriminator.parameters(), lr=self.lr)
-        self._logged: dict[str, Tensor] = {}
+        self._logged = {}
+        self._networks = [self.discriminator]
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
         """Return ``batch``, ``[num_envs, time]``, with the discriminator's rewards.
@@ -87,7 +84,8 @@ class AdversarialImitation(AveragingHook):
         Raises:
             ConfigError: If its steps have other shapes than the expert's.
         """
-        given, seen = batch.get(("next", "reward")), self._joined(batch).to(self._expert.device)
+        device = next(self.discriminator.parameters()).device
+        given, seen = batch.get(("next", "reward")), self._joined(batch).to(device)
         if (own := seen.shape[-1]) != (theirs := self._expert.shape[-1]):
             raise ConfigError(
                 f"AdversarialImitation: the steps have {own} features of observation and action, "
@@ -102,10 +100,6 @@ class AdversarialImitation(AveragingHook):
         return batch.copy().set(
             ("next", "reward"), reward.to(given).view(given.shape) + self.environment * given
         )
-
-    def log(self, batch: Any) -> dict[str, Tensor]:
-        """Metrics: the batch's mean reward, the discriminator's loss and accuracy."""
-        return self._logged
 
     def loss(self, expert: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
         """The discriminator's loss on steps ``[n, features]`` of either kind, and its accuracy."""
@@ -124,17 +118,14 @@ class AdversarialImitation(AveragingHook):
 
     def _learn(self, seen: Tensor) -> dict[str, Tensor]:
         """Train the discriminator; return its mean loss and accuracy."""
-        total = seen.new_zeros(2)
+        total, self._expert = seen.new_zeros(2), self._expert.to(seen.device)
         for _ in range(self.steps):
             ours, theirs = (
                 rows[torch.randint(len(rows), (self.batch_size,), device=rows.device)]
                 for rows in (seen, self._expert)
             )
             loss, accuracy = self.loss(theirs, ours)
-            self.optimizer.zero_grad()
-            (loss + self._gradient_penalty(theirs, ours)).backward()  # type: ignore[no-untyped-call]
-            self._average([p.grad for p in self.discriminator.parameters() if p.grad is not None])
-            self.optimizer.step()
+            self._minimize(loss + self._gradient_penalty(theirs, ours), self.discriminator)
             total += torch.stack([loss.detach(), accuracy]) / self.steps
         return {"gail/loss": total[0], "gail/accuracy": total[1]}
 
@@ -145,15 +136,3 @@ class AdversarialImitation(AveragingHook):
             action = one_hot(action.reshape(data.shape).long(), self.actions)
         parts = (part.reshape(*data.shape, -1).float() for part in (observation, action))
         return torch.cat(list(parts), -1)
-
-    def on_train_start(self, trainer: Loop) -> None:
-        """Give all ranks the same discriminator."""
-        self._average([p.detach() for p in self.discriminator.parameters()])
-
-    def register(self, trainer: Loop, name: str = "adversarial_imitation") -> None:
-        """Register before readers of rewards; move the discriminator to the device of the loss."""
-        super().register(trainer, name)
-        weights: Iterable[Any] = getattr(trainer.loss_module, "parameters", list)()
-        if (weight := next(iter(weights), None)) is not None:
-            self.discriminator.to(weight.device)
-            self._expert = self._expert.to(weight.device)

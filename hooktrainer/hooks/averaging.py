@@ -1,12 +1,15 @@
-"""`AveragingHook`: the base of hooks with tensors that are equal on all ranks."""
+"""Base classes of hooks with tensors that are equal on all ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
+from torch import nn
 
-from ..loop.hook import TrainerHookBase
+from ..loop.hook import DEFAULT, EARLY, TrainerHookBase
+from ..loop.loop import Loop
 
 
 class AveragingHook(TrainerHookBase):
@@ -21,3 +24,39 @@ class AveragingHook(TrainerHookBase):
     def _average(self, tensors: Sequence[torch.Tensor]) -> None:
         if self.average_over_ranks is not None:
             self.average_over_ranks(tensors)
+
+
+class LearnedReward(AveragingHook):
+    """Base class: rewards each batch by networks that it trains, which are equal on all ranks.
+
+    A subclass sets ``optimizer``; ``_networks``, which move to the device of the loss; and
+    ``_logged``, the metrics of the last batch.
+    """
+
+    at = (("batch_process", "__call__", EARLY), ("pre_steps_log", "log", DEFAULT))
+    optimizer: torch.optim.Optimizer
+    _networks: Sequence[nn.Module]
+    _logged: dict[str, torch.Tensor]
+
+    def log(self, batch: Any) -> dict[str, torch.Tensor]:
+        """Metrics: the mean reward of the batch, and the results of training on it."""
+        return self._logged
+
+    def _minimize(self, loss: torch.Tensor, network: nn.Module) -> None:
+        """Take an optimizer step with the network's gradients averaged over the ranks."""
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._average([p.grad for p in network.parameters() if p.grad is not None])
+        self.optimizer.step()
+
+    def on_train_start(self, trainer: Loop) -> None:
+        """Give all ranks the same networks."""
+        self._average([p.detach() for network in self._networks for p in network.parameters()])
+
+    def register(self, trainer: Loop, name: str = "") -> None:
+        """Register before readers of rewards; move the networks to the device of the loss."""
+        super().register(trainer, name)
+        weights: Iterable[torch.Tensor] = getattr(trainer.loss_module, "parameters", list)()
+        if (weight := next(iter(weights), None)) is not None:
+            for network in self._networks:
+                network.to(weight.device)

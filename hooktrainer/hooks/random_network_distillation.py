@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -12,15 +11,13 @@ from tensordict import NestedKey, TensorDictBase
 from ..base.checks import check_count, check_fraction, check_rate
 from ..base.tensordicts import mask_of
 from ..errors import ConfigError
-from ..loop.hook import DEFAULT, EARLY
-from ..loop.loop import Loop
 from ..networks import RunningNorm, mlp
-from .averaging import AveragingHook
+from .averaging import LearnedReward
 from .reward_scaler import running_returns
 
 
 @dataclass(eq=False, repr=False)
-class RandomNetworkDistillation(AveragingHook):
+class RandomNetworkDistillation(LearnedReward):
     """Adds an intrinsic reward for observations whose random features are not yet predictable.
 
     Burda, Edwards, Storkey and Klimov, 2018, Exploration by Random Network Distillation,
@@ -51,7 +48,6 @@ class RandomNetworkDistillation(AveragingHook):
         >>> hook = RandomNetworkDistillation(3, coeff=0.5)
     """
 
-    at = (("batch_process", "__call__", EARLY), ("pre_steps_log", "log", DEFAULT))
     saved_attributes = ("norm", "target", "predictor", "optimizer", "_intrinsic", "_returns")
     phase = "rnd"
 
@@ -77,7 +73,8 @@ class RandomNetworkDistillation(AveragingHook):
         self.optimizer = torch.optim.Adam(self.predictor.parameters(), lr=self.lr)
         self._intrinsic = RunningNorm(1)  # of the intrinsic return
         self._returns = torch.zeros(0, dtype=torch.float64)  # its value in each environment
-        self._logged: dict[str, torch.Tensor] = {}
+        self._logged = {}
+        self._networks = [self.norm, self._intrinsic, self.target, self.predictor]
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
         """Return ``batch``, ``[num_envs, time]``, with the sum of both rewards.
@@ -105,10 +102,6 @@ class RandomNetworkDistillation(AveragingHook):
         self._logged = {"rnd/reward": counted.mean(), "rnd/loss": self._learn(data)}
         return batch.copy().set(("next", "reward"), reward + self.coeff * intrinsic.to(reward))
 
-    def log(self, batch: Any) -> dict[str, torch.Tensor]:
-        """Metrics: the batch's mean intrinsic reward and the predictor's loss."""
-        return self._logged
-
     def _error(self, normalized: torch.Tensor) -> torch.Tensor:
         """Return the prediction error of each observation, ``[*batch]``."""
         with torch.no_grad():
@@ -126,7 +119,7 @@ class RandomNetworkDistillation(AveragingHook):
 
     def _add_returns(self, reward: torch.Tensor, mask: torch.Tensor | None) -> None:
         """Update the statistics of the discounted returns of rewards, ``[num_envs, time]``."""
-        returns = self._returns
+        returns = self._returns.to(reward.device)
         if mask is not None or len(returns) != len(reward):
             returns = torch.zeros_like(reward[:, 0])
         seen, self._returns = running_returns(reward, returns, self.gamma)
@@ -140,23 +133,6 @@ class RandomNetworkDistillation(AveragingHook):
         parts = torch.randperm(len(seen), device=seen.device).chunk(self.steps)
         for part in parts:
             loss = self._error(self.norm(seen[part])).mean()
-            self.optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            self._average([p.grad for p in self.predictor.parameters() if p.grad is not None])
-            self.optimizer.step()
+            self._minimize(loss, self.predictor)
             total += loss.detach()
         return total / len(parts)
-
-    def on_train_start(self, trainer: Loop) -> None:
-        """Give all ranks the same networks."""
-        for module in (self.target, self.predictor):
-            self._average([p.detach() for p in module.parameters()])
-
-    def register(self, trainer: Loop, name: str = "random_network_distillation") -> None:
-        """Register before readers of rewards; move the networks to the device of the loss."""
-        super().register(trainer, name)
-        weights: Iterable[Any] = getattr(trainer.loss_module, "parameters", list)()
-        if (weight := next(iter(weights), None)) is not None:
-            for module in (self.norm, self._intrinsic, self.target, self.predictor):
-                module.to(weight.device)
-            self._returns = self._returns.to(weight.device)
