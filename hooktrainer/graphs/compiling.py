@@ -1,4 +1,4 @@
-"""`Graph`: a function as one compiled graph, and how it is called in no time."""
+"""`Graph`: a function as one compiled graph."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ from torch.utils._pytree import tree_map_only
 from ..base.frames_bar import print_line
 from .inductor import Compiled, keep_between_runs, with_inductor
 
-# -- `Structure`: what a trace of a function depends on, but for the numbers in tensors.
-
+# -- `Structure`: everything that a trace of a function depends on.
 
 _PLAIN = (
     *(bool, int, float, complex, str, bytes, types.NoneType, types.EllipsisType, Enum, type),
@@ -55,10 +54,10 @@ class Structure:
     """The dependencies of a function's trace, except its arguments and the numbers in tensors.
 
     This is all code, attributes, closures and containers that can be reached from it; of an object
-    without attributes, such as an iterator, only which one it is. Global variables and attributes
-    of classes are not looked at, nor attributes that ``not_in_graphs`` names. Its truth value is
-    whether all of it is unchanged. Two structures of one process, or of one and its fork, with the
-    same `key` have the same trace.
+    without attributes, such as an iterator, only its identity. Global variables, attributes of
+    classes and attributes that ``not_in_graphs`` names are left out. Its truth value is whether all
+    of it is unchanged. Two structures of one process, or of one and its fork, with the same `key`
+    have the same trace.
 
     Args:
         root: A module or a function.
@@ -77,7 +76,7 @@ class Structure:
         self._arrays: list[tuple[np.ndarray, bytes]] = []
         self._reads: list[tuple[Callable[[Any], Any], Any]] = []  # of what no place is known
         self._modes = _modes()
-        self._look(root)
+        self._visit(root)
         self._seen.clear()
         self._owners = [owner for owner, _ in self._places]
         self._names = [name for _, name in self._places]
@@ -107,7 +106,7 @@ class Structure:
         except (KeyError, RuntimeError, ValueError):  # one is gone, or an array in its place
             return False
 
-    def _look(self, value: Any) -> None:
+    def _visit(self, value: Any) -> None:
         kind = type(value)
         if isinstance(value, _PLAIN):
             self._parts += (kind, value)
@@ -125,13 +124,13 @@ class Structure:
         elif isinstance(value, types.FunctionType):
             self._read(_of_function, value)
         elif isinstance(value, types.MethodType):
-            self._look_at_all((value.__func__, value.__self__))
+            self._visit_all((value.__func__, value.__self__))
         elif isinstance(value, partial):
-            self._look_at_all((value.func, value.args, value.keywords))
+            self._visit_all((value.func, value.args, value.keywords))
         elif isinstance(value, (dict, list, set, tuple, frozenset, deque)):
-            self._look_at_container(value)
+            self._visit_container(value)
         elif hasattr(value, "__dict__") and kind is not types.ModuleType:
-            self._look_at_attributes(value)
+            self._visit_attributes(value)
         else:
             self._parts += (kind, id(value))
             if isinstance(value, np.random.Generator):
@@ -141,22 +140,22 @@ class Structure:
 
     def _read(self, read: Callable[[Any], tuple[Any, ...]], value: Any) -> None:
         self._reads.append((read, value))
-        self._look_at_all(read(value))
+        self._visit_all(read(value))
 
-    def _look_at_container(self, value: Any) -> None:
+    def _visit_container(self, value: Any) -> None:
         self._parts += (type(value), len(value))
         if not isinstance(value, (tuple, frozenset)):
             self._containers.append(value)
         if isinstance(value, dict):
-            self._look_at_all(part for item in value.items() for part in item)
+            self._visit_all(part for item in value.items() for part in item)
         elif isinstance(value, (set, frozenset)):
             self._parts.append(frozenset(value))  # of values that are equal in a fork, or no key
-            self._look_at_all(part for part in value if not isinstance(part, _PLAIN))
+            self._visit_all(part for part in value if not isinstance(part, _PLAIN))
         else:
-            self._look_at_all(value)
+            self._visit_all(value)
 
-    def _look_at_attributes(self, value: Any) -> None:
-        """Look at an object's attributes; of a module's registries only at their content."""
+    def _visit_attributes(self, value: Any) -> None:
+        """Visit an object's attributes; of a module's registries only their content."""
         attributes = vars(value)
         self._objects.append(attributes)
         registries = _REGISTRIES if isinstance(value, nn.Module) else ()
@@ -168,18 +167,18 @@ class Structure:
             if name not in registries:
                 self._places.append((attributes, name))
             self._parts.append(name)
-            self._look(part)
+            self._visit(part)
 
-    def _look_at_all(self, values: Iterable[Any]) -> None:
+    def _visit_all(self, values: Iterable[Any]) -> None:
         for value in values:
-            self._look(value)
+            self._visit(value)
 
 
 def _of_function(function: types.FunctionType) -> tuple[Any, ...]:
-    """Return what a function consists of, but for cells of its closure that are empty yet."""
+    """Return a function's code, its defaults and the values in its closure."""
     found = [function.__code__, function.__defaults__, function.__kwdefaults__]
     for cell in function.__closure__ or ():
-        with suppress(ValueError):
+        with suppress(ValueError):  # an empty cell
             found.append(cell.cell_contents)
     return tuple(found)
 
@@ -190,7 +189,7 @@ def _of_slots(value: Any) -> tuple[Any, ...]:
 
 
 def _modes() -> tuple[Any, ...]:
-    """Return what of torch's and tensordict's global state a trace depends on."""
+    """Return the global state of torch and tensordict that a trace depends on."""
     return (
         torch.get_default_dtype(),
         torch.get_num_threads(),
@@ -202,7 +201,7 @@ def _modes() -> tuple[Any, ...]:
 
 
 def kind_of(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Return what a graph is compiled for of a tensor."""
+    """Return the properties of a tensor that a graph is specialized for."""
     layout = tensor.stride() if tensor.layout is torch.strided else None
     return type(tensor), tensor.dtype, tensor.shape, layout, tensor.device, tensor.requires_grad
 
@@ -249,7 +248,7 @@ class Graph(Generic[T]):
         if BACKEND is None:
             with torch.no_grad():
                 return self._function(*args)
-        given, form = _taken_apart(args)
+        given, form = _flatten(args)
         traced = self._traced
         if traced is None or not self._structure or not traced.takes(given, form):
             traced = self._find(args)
@@ -260,14 +259,14 @@ class Graph(Generic[T]):
         """Call the function, with tensors like those of the last call."""
         if self._traced is None:
             return self(*args)
-        out: T = self._traced([*_taken_apart(args)[0], *self._fixed])
+        out: T = self._traced([*_flatten(args)[0], *self._fixed])
         return out
 
     def _find(self, args: tuple[Any, ...]) -> _Traced:
         """Find the graph for these arguments, or make it."""
         structure = Structure(self._function)
         known = [*self._made.get(structure.key, ()), *_kept.get(structure.key, ())]
-        traced = next((one for one in known if one.takes(*_taken_apart(args))), None)
+        traced = next((one for one in known if one.takes(*_flatten(args))), None)
         if traced is None:
             traced = self._make(structure, args)
             for made in (self._made, *([_kept] if _is_keeping else [])):
@@ -296,7 +295,7 @@ class Graph(Generic[T]):
 
 
 class _Traced:
-    """The graph of a function for arguments like some.
+    """The graph of a function, specialized for the properties of some arguments.
 
     Attributes:
         fixed: Places of its further inputs among the tensors of the function's structure.
@@ -308,15 +307,15 @@ class _Traced:
         from torch._export.utils import _compiling_state_context
         from torch.fx.experimental.proxy_tensor import make_fx
 
-        given, self._form = _taken_apart(args)
+        given, self._form = _flatten(args)
         # Many are the same tensors at every call; weakly, since others are those of a batch.
         self._kinds = [(weakref.ref(tensor), kind_of(tensor)) for tensor in given]
 
         def flat(*tensors: torch.Tensor) -> list[torch.Tensor]:
             inputs = {id(x): y for x, y in zip(reached, tensors[len(given) :], strict=True)}
-            with _Exchanged(inputs), _NoLists():
-                result = function(*_filled(self._form, tensors))
-            outputs, self._result = _taken_apart(result)
+            with _ReplaceTensors(inputs), _NoLists():
+                result = function(*_unflatten(self._form, tensors))
+            outputs, self._result = _flatten(result)
             return [inputs.get(id(x), x) for x in outputs]
 
         make: Any = make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)
@@ -362,13 +361,13 @@ class _Traced:
             outputs = self._compiled(*inputs)
         finally:
             torch._C._set_grad_enabled(with_grad)
-        return _filled(self._result, outputs)
+        return _unflatten(self._result, outputs)
 
 
-class _Exchanged(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Gives operators a trace's inputs for tensors that were reached.
+class _ReplaceTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Passes operators the trace's inputs in place of the tensors of a structure.
 
-    To the trace itself these would be constants: their numbers would stay those of the first call.
+    The trace would take those for constants, whose numbers stay those of the first call.
     """
 
     def __init__(self, inputs: dict[int, torch.Tensor]) -> None:
@@ -382,7 +381,7 @@ class _Exchanged(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _NoLists(TorchFunctionMode):
-    """Lets ``tolist`` read no tensor's numbers past `_Exchanged`, which would become constants."""
+    """Makes ``tolist`` call an operator, so that `_ReplaceTensors` sees the tensor it reads."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.tolist:
@@ -391,7 +390,7 @@ class _NoLists(TorchFunctionMode):
 
 
 def _drop_unused(module: torch.fx.GraphModule, first: int) -> list[int]:
-    """Remove a trace's inputs from the given one on that it does not use; return the others."""
+    """Remove the unused inputs of a trace, from number ``first`` on; return the others' places."""
     graph = module.graph
     graph.eliminate_dead_code()  # such as networks' own parameters, which were exchanged
     inputs = [*graph.find_nodes(op="placeholder")][first:]
@@ -413,8 +412,8 @@ class _Place:
 _place = cache(_Place)
 
 
-def _taken_apart(tree: Any) -> tuple[list[torch.Tensor], Any]:
-    """Return the tensors in containers, and these with places instead, for `_filled`."""
+def _flatten(tree: Any) -> tuple[list[torch.Tensor], Any]:
+    """Return the tensors in nested containers, and the template for `_unflatten`."""
     tensors: list[torch.Tensor] = []
     return tensors, _template(tree, tensors)
 
@@ -430,14 +429,14 @@ def _template(tree: Any, tensors: list[torch.Tensor]) -> Any:
     return tree
 
 
-def _filled(template: Any, tensors: Sequence[torch.Tensor]) -> Any:
+def _unflatten(template: Any, tensors: Sequence[torch.Tensor]) -> Any:
     kind = type(template)
     if kind is _Place:
         return tensors[template.index]
     if kind is dict:
-        return {key: _filled(value, tensors) for key, value in template.items()}
+        return {key: _unflatten(value, tensors) for key, value in template.items()}
     if isinstance(template, (list, tuple)):
-        return _like(template, [_filled(value, tensors) for value in template])
+        return _like(template, [_unflatten(value, tensors) for value in template])
     return template
 
 

@@ -16,10 +16,10 @@ Compiled = Callable[..., Sequence[Any]]
 
 
 class ByName(dict[Any, Any]):
-    """Something for each of some operators, which inductor's cache tells apart by their names.
+    """A dict by operator, which inductor's cache identifies by the operators' names.
 
-    Functions and operators have no bytes that could be a part of its keys, and it would keep
-    nothing. What code they are is in `_conditions`.
+    Functions cannot be part of the cache's keys: with a plain dict nothing would be cached. Their
+    code is identified by `_conditions`.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -62,7 +62,7 @@ def keep_between_runs() -> None:
 
 
 def is_cuda_graph(inputs: Sequence[torch.Tensor]) -> bool:
-    """Whether a graph is to be a CUDA graph: on such a device, if the environment asks for it."""
+    """Whether to make a CUDA graph: on CUDA, if ``HOOKTRAINER_CUDA_GRAPHS`` is set."""
     return bool(os.environ.get("HOOKTRAINER_CUDA_GRAPHS")) and any(x.is_cuda for x in inputs)
 
 
@@ -80,7 +80,7 @@ def copied(compiled: Compiled) -> Compiled:
 
 
 def _conditions(own: Mapping[Any, Any]) -> str:
-    """On what a graph's code depends that not every inductor has in the keys of its cache."""
+    """Conditions of a graph's code that not every version of inductor has in its cache's keys."""
     processor, threads = torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()
     return f"{_this_code()} {sorted(map(str, own))} {processor} {threads}"
 

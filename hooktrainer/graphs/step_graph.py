@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -99,12 +99,12 @@ class StepGraph:
         """
         given = [hyperparameters(group) for group in self._optimizer.param_groups]
         rule = self._rules.rule
-        self._take(given if rule is None else [*given, list(rule.numbers)])
+        self._set_hyperparameters(given if rule is None else [*given, list(rule.numbers)])
         if clip_norm is not None and clip_norm != self._bound[0]:
             self._bound = (clip_norm, torch.full((), clip_norm, device=self._device))
         return self._graph(self._states, self._hyper, self._bound[1], is_finite, batches, rows)
 
-    def _take(self, given: list[list[Any]]) -> None:
+    def _set_hyperparameters(self, given: list[list[Any]]) -> None:
         """Copy changed hyperparameters to the device without waiting for it."""
         if not self._hyper:
             self._hyper = [
@@ -124,7 +124,7 @@ class StepGraph:
         states: list[AdamState],
         hyper: list[torch.Tensor],
         bound: torch.Tensor,
-        goes_on: torch.Tensor | None,
+        is_finite: torch.Tensor | None,
         batches: Sequence[Entries],
         rows: Sequence[torch.Tensor],
     ) -> list[StepOutcome]:
@@ -138,14 +138,14 @@ class StepGraph:
             grads, out = self._gradient([state.parameters for state in now], entries)
             moved = [place for place, grad in enumerate(grads) if grad is not None]
             clipped, norm = self._clipped([grad for grad in grads if grad is not None], bound)
-            goes_on = self._still(goes_on, out, norm)
+            is_finite = self._all_finite(is_finite, out, norm)
             if rule is not None:
                 rate = rule.rate(out, hyper[0][0], numbers.unbind())
                 hyper = [torch.cat([rate[None], values[1:]]) for values in hyper]
             before, now = now, [*now]
             for place, grad in zip(moved, clipped, strict=True):
                 then = adam_step(before[place], grad, hyper[place], self._decoupled[place])
-                now[place] = _chosen(goes_on, then, before[place])
+                now[place] = _where(is_finite, then, before[place])
             results.append(StepOutcome(out, norm, rate))
         for state, new in zip(states, now, strict=True):
             for value, after in zip(state, new, strict=True):
@@ -157,24 +157,22 @@ class StepGraph:
         self, flats: Sequence[torch.Tensor], entries: Entries
     ) -> tuple[list[torch.Tensor | None], Losses]:
         """Return the flat gradient of each group, and the losses."""
-        leaves = []
+        leaves: list[torch.Tensor] = []
+        named: dict[str, torch.Tensor] = {}
         for flat, own in zip(flats, self._parameters, strict=True):
             pieces = torch.split(flat, [shape.numel() for _, shape in own])
-            leaves.append([p.view(shape) for p, (_, shape) in zip(pieces, own, strict=True)])
-        named = {
-            name: leaf
-            for own, part in zip(self._parameters, leaves, strict=True)
-            for (name, _), leaf in zip(own, part, strict=True)
-            if name is not None
-        }
-        (grads,), out = _differentiated(self._loss, named, entries, [([*chain(*leaves)], None)])
+            for piece, (name, shape) in zip(pieces, own, strict=True):
+                leaves.append(piece.view(shape))
+                if name is not None:
+                    named[name] = leaves[-1]
+        (grads,), out = _differentiated(self._loss, named, entries, [(leaves, None)])
+        following = iter(grads)
         flat_grads: list[torch.Tensor | None] = []
-        for part in leaves:
-            own_grads = [grad.reshape(-1) for grad in grads[: len(part)] if grad is not None]
-            grads = grads[len(part) :]
-            if own_grads and len(own_grads) < len(part):
+        for own in self._parameters:
+            parts = [grad.reshape(-1) for grad in islice(following, len(own)) if grad is not None]
+            if parts and len(parts) < len(own):
                 raise CannotCompileError("only some parameters of a FlatAdam group have a gradient")
-            flat_grads.append(torch.cat(own_grads) if own_grads else None)
+            flat_grads.append(torch.cat(parts) if parts else None)
         return flat_grads, out
 
     def _clipped(
@@ -188,19 +186,18 @@ class StepGraph:
             grads = [grad * scale for grad in grads]
         return grads, norm
 
-    def _still(
+    def _all_finite(
         self, before: torch.Tensor | None, losses: Losses, norm: torch.Tensor
     ) -> torch.Tensor:
         """Return whether this step is taken."""
-        guarded = losses.items() if self._rules.finite_losses else ()
-        for value in (*(value for key, value in guarded if is_loss(key)), norm):
-            finite = value.isfinite().all()
-            before = finite if before is None else before & finite
-        assert before is not None
-        return before
+        finite = norm.isfinite().all()
+        for key, value in losses.items() if self._rules.finite_losses else ():
+            if is_loss(key):
+                finite = finite & value.isfinite().all()
+        return finite if before is None else before & finite
 
 
-def _chosen(yes: torch.Tensor, then: AdamState, now: AdamState) -> AdamState:
+def _where(yes: torch.Tensor, then: AdamState, now: AdamState) -> AdamState:
     return AdamState(*(torch.where(yes, new, old) for new, old in zip(then, now, strict=True)))
 
 

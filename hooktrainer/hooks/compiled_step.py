@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from inspect import signature
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase
@@ -62,7 +63,6 @@ class CompiledStep(TrainerHookBase):
         check_count("steps", steps)
         self.steps = steps
         self._loss: FunctionalLoss | None = None
-        self._call: Callable[[TensorDictBase], TensorDictBase] | None = None
         self._hooks: list[OptimizerHook] = []
         self._estimators: list[GAE] = []
         self._objectives: list[Objective] = []
@@ -70,7 +70,7 @@ class CompiledStep(TrainerHookBase):
         self._fused: GraphResult | None = None  # None where only gradients are computed
         self._mini_batches: MiniBatches | None = None  # None where a step is a graph by itself
         self._rate: KLAdaptiveLR | None = None  # computed by the graph
-        self._graphs: dict[Hashable, StepGraph | GradientGraph] = {}
+        self._graphs: dict[Hashable, Any] = {}  # the StepGraphs and GradientGraphs by key
         self._outcomes: deque[StepOutcome] = deque()
         self._guarded = False
         self._reported = ""
@@ -100,7 +100,6 @@ class CompiledStep(TrainerHookBase):
         assert isinstance(module, nn.Module)
         self._objectives = [(parameters_of(h.optimizer), h.loss_components) for h in self._hooks]
         self._loss = FunctionalLoss(module, trainer.precision.arguments)
-        self._call = self._loss.around(self._losses)
         trainer.compiled_loss = self._compute
         for hook in trainer.registry.hooks():
             gae = hook.value_estimator if isinstance(hook, ValueEstimatorHook) else None
@@ -112,7 +111,7 @@ class CompiledStep(TrainerHookBase):
         """Restore eager computation everywhere."""
         self._graphs.clear()
         if self._loss is not None:
-            self.trainer.compiled_loss = self._call = self._loss = None
+            self.trainer.compiled_loss = self._loss = None
         for hook in self._hooks:
             hook.graph = None
         for gae in self._estimators:
@@ -196,9 +195,9 @@ class CompiledStep(TrainerHookBase):
         return None, f"{entry.name!r} is at {entry.point}"
 
     def _compute(self, batch: TensorDictBase) -> TensorDictBase:
-        if self._call is None:  # closed in this batch: not compilable
+        if self._loss is None:  # closed in this batch: not compilable
             return self.trainer.loss_module(batch)
-        return self._call(batch)
+        return self._loss.around(self._losses)(batch)
 
     def _losses(self, batch: TensorDictBase) -> Losses:
         with self.trainer.precision.no_autocast():  # the graph applies it inside, to the losses
@@ -232,10 +231,9 @@ class CompiledStep(TrainerHookBase):
     def _differentiated(self, loss: FunctionalLoss, entries: Entries) -> Losses:
         """Compute losses and gradients, with one graph for each key."""
         key = (loss.variant, next(iter(entries.values())).shape)
-        graph = self._graphs.get(key)
+        graph: GradientGraph | None = self._graphs.get(key)
         if graph is None:
             graph = self._graphs[key] = GradientGraph(loss, self._objectives)
-        assert isinstance(graph, GradientGraph)
         out, grads = graph(entries)
         for hook, grad in zip(self._hooks, grads, strict=True):
             assert hook.graph is not None
@@ -261,10 +259,9 @@ class CompiledStep(TrainerHookBase):
         assert isinstance(hook.optimizer, FlatAdam)
         groups = len(hook.optimizer.flat_groups)
         key = (loss.variant, batch.shape, len(batches), len(rows), rules, groups)
-        graph = self._graphs.get(key)
+        graph: StepGraph | None = self._graphs.get(key)
         if graph is None:
             graph = self._graphs[key] = StepGraph(loss, hook.optimizer, rules)
-        assert isinstance(graph, StepGraph)
         device = hook.optimizer.flat_groups[0].state.parameters.device
         is_finite = None if device.type == "cpu" else trainer.finite.on(device)
         return graph(entries, trainer.clip_norm, rows, is_finite)
