@@ -49,7 +49,7 @@ class AgentsMemory(Memory):
     Args:
         memories: One that the agents share, or one for each.
         agents: Number of agents.
-        leave: Whether the input says who acts.
+        leave: Whether the last feature of the input marks the agents that act.
     """
 
     def __init__(self, memories: Sequence[Memory], agents: int, leave: bool = False) -> None:

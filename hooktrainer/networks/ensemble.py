@@ -1,4 +1,4 @@
-"""`Ensemble`: networks of one input as one batched module; normalization that learns apart."""
+"""`Ensemble`: several networks of one input as a batched module; batch renormalization."""
 
 from __future__ import annotations
 
@@ -47,19 +47,12 @@ class Ensemble(nn.Module):
     ) -> None:
         super().__init__()
         self.networks = networks
+        sizes = (in_features, out_features, num_cells, activation_class)
         if make is not None:
-            self.layers = make(
-                in_features, out_features, num_cells, activation_class, networks=(networks,)
-            )
+            self.layers = make(*sizes, networks=(networks,))
         else:
-            self.layers = mlp(
-                in_features,
-                out_features,
-                num_cells,
-                activation_class,
-                partial(linear, networks),
-                None if norm is None else partial(norm, networks),
-            )
+            own_norm = None if norm is None else partial(norm, networks)
+            self.layers = mlp(*sizes, partial(linear, networks), own_norm)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map ``[*batch, in_features]`` to ``[*batch, networks * out_features]``."""
@@ -284,10 +277,7 @@ def unit_mlp(
         activation_class: As for `mlp`.
         networks: As for `UnitLinear`.
     """
-
-    def norm(features: int) -> nn.Module:
-        return BatchRenorm(features, networks, warm_up=None)
-
+    norm = partial(BatchRenorm, networks=networks, warm_up=None)
     layers: list[nn.Module] = [norm(in_features)]
     for cells in num_cells:
         layers += [UnitLinear(in_features, cells, networks, False), norm(cells), activation_class()]

@@ -271,10 +271,7 @@ class CategoricalPolicy(Policy):
     """
 
     def __init__(
-        self,
-        network: nn.Module,
-        in_keys: Sequence[NestedKey] = ("observation",),
-        **options: Any,
+        self, network: nn.Module, in_keys: Sequence[NestedKey] = ("observation",), **options: Any
     ) -> None:
         super().__init__(network, Categorical(), in_keys, **options)
 
