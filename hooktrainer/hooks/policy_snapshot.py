@@ -156,7 +156,7 @@ class PolicySnapshot(TrainerHookBase):
                     keep = self._cadence.keep(self._newest)
                 self._recorder.save(progress, keep)
                 if self._evaluator is not None:
-                    self._evaluator.look()
+                    self._evaluator.start()
 
     def on_train_start(self, trainer: Loop) -> None:
         """Take the first snapshot; a resumed run already has it."""
@@ -183,7 +183,7 @@ class PolicySnapshot(TrainerHookBase):
             groups=self.groups,
             run_id=self.run_dir.run_id,
         )
-        self._newest = self._recorder.take_up(trainer.progress.frames)
+        self._newest = self._recorder.resume(trainer.progress.frames)
         environment = self._recorder.environment
         if self.episodes and environment.reason is None:
             self._evaluator = Evaluator(self.run_dir.path, self.seed, self.episodes, environment)
@@ -198,14 +198,14 @@ class PolicySnapshot(TrainerHookBase):
         self._ended_well = trainer.control.signal is None
         is_spread = self._cadence is not None and self.keep is None
         if self._recorder is not None and self._ended_well and is_spread:
-            self._recorder.thin(self._cadence.final)  # type: ignore[union-attr]
+            self._recorder.prune(self._cadence.final)  # type: ignore[union-attr]
 
     def close(self) -> None:
         """Wait for evaluations, if the run ended well."""
         if self._evaluator is not None:
             self._evaluator.finish(wait=self._ended_well, report=self.report)
         if self._recorder is not None and self._ended_well and self.keep is not None:
-            self._recorder.thin(self.keep)
+            self._recorder.prune(self.keep)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_recorder": None, "_evaluator": None}
@@ -271,7 +271,7 @@ class Evaluator:
         self._program: ChildProgram | None = None
         self._is_awaited = False
 
-    def look(self) -> None:
+    def start(self) -> None:
         """Start a process unless one is running."""
         if self._program is not None and self._program.code is None:
             return
@@ -302,25 +302,25 @@ class Evaluator:
         try:
             if wait:
                 with interruptible():
-                    self._play_the_rest(report)
+                    self._evaluate_remaining(report)
         except KeyboardInterrupt:
             command = f"hooktrainer policies evaluate {shell_word(self._run)}{self._hint}"
             print(f"left; {command} plays the rest.")
         finally:
             self._close()
 
-    def _play_the_rest(self, report: bool) -> None:
-        left = self._unplayed()
+    def _evaluate_remaining(self, report: bool) -> None:
+        left = self._remaining()
         if left and report:
             what = plural(left, "policy", "policies")
             print(f"playing {what} of {printable(self._run)}; Ctrl-C leaves the rest", flush=True)
-        self._hurry()
+        self._raise_priority()
         for _ in range(2):  # the first program may have begun before the last policy was saved
             if left:
-                self.look()
+                self.start()
                 assert self._program is not None
                 self._program.wait()
-                left = self._unplayed()
+                left = self._remaining()
         if not report:
             return
         policies = list_policies(self._run)
@@ -335,8 +335,8 @@ class Evaluator:
             what = plural(left, "policy", "policies")
             print(f"{what} could not be played: {printable(lines[-1])}")
 
-    def _hurry(self) -> None:
-        """Play at this process's own priority: where others use all cores, it waits for long."""
+    def _raise_priority(self) -> None:
+        """Evaluate at the priority of this process, since the lowest waits while cores are busy."""
         self._is_awaited = True
         if self._program is None or self._program.code is not None:
             return
@@ -346,7 +346,7 @@ class Evaluator:
         except PermissionError:  # which most users lack; another process takes over
             self._close()
 
-    def _unplayed(self) -> int:
+    def _remaining(self) -> int:
         return sum(saved.evaluation is None for saved in list_policies(self._run))
 
     def _close(self) -> None:

@@ -117,11 +117,11 @@ class PolicyRecorder:
             for saved in former:  # only now: one of the two is there at any moment
                 delete(saved.path)
             if keep is not None:
-                self.thin(keep)
+                self.prune(keep)
         except (OSError, CheckpointError) as error:
             _log.warning("a policy could not be saved; training continues: %s", error)
 
-    def thin(self, keep: Retention) -> None:
+    def prune(self, keep: Retention) -> None:
         """Delete the policies that a retention policy does not keep; the latest and the best stay.
 
         If it keeps the best, policies that have not been evaluated stay as well.
@@ -131,7 +131,7 @@ class PolicyRecorder:
             if best is None or best.metric in saved.metrics:
                 delete(saved.path)
 
-    def take_up(self, frames: int) -> int:
+    def resume(self, frames: int) -> int:
         """Resume a run at ``frames``, and return the frames of its newest policy, or -1.
 
         Policies of later frames are deleted: that part of the run is repeated.

@@ -34,10 +34,10 @@ def test_it_plays_what_was_not_played_at_the_lowest_priority(save, tmp_path, cap
         save(policy(), frames=frames)
     run = tmp_path / "run"
     evaluator = evaluator_of(run)
-    evaluator.look()
+    evaluator.start()
     process = evaluator._program
     assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
-    evaluator.look()
+    evaluator.start()
     assert evaluator._program is process, "one at a time"
     save(policy(), frames=20)
     evaluator.finish(wait=True, report=True)
@@ -54,7 +54,7 @@ def test_it_plays_what_was_not_played_at_the_lowest_priority(save, tmp_path, cap
 def test_the_end_of_a_run_waits_at_its_own_priority(may_raise, save, tmp_path, monkeypatch):
     save(policy())
     evaluator, found = evaluator_of(tmp_path / "run"), []
-    evaluator.look()
+    evaluator.start()
     wait = ChildProgram.wait
 
     def waiting(self, seconds=None):
@@ -84,7 +84,7 @@ def test_one_that_fails_is_said_and_does_not_hold_up_the_run(save, tmp_path, cap
 
 def test_one_that_ends_without_playing_is_not_started_for_ever(save, capsys):
     class Idle(Evaluator):
-        def look(self):
+        def start(self):
             self._log.write_text("it saw nothing to play")
             self._program = SimpleNamespace(wait=lambda: 0, close=lambda seconds: None)
 
@@ -97,7 +97,7 @@ def test_one_that_ends_without_playing_is_not_started_for_ever(save, capsys):
 def test_nobody_waits_for_it_if_the_run_did_not_end_well(save, tmp_path, capsys):
     save(policy(), Endless)
     evaluator = evaluator_of(tmp_path / "run")
-    evaluator.look()
+    evaluator.start()
     process = evaluator._program
     evaluator.finish(wait=False, report=True)
     assert process.code is not None
@@ -111,7 +111,7 @@ from hooktrainer import list_policies
 from hooktrainer.hooks.policy_snapshot import Evaluator
 environment = list_policies(sys.argv[1])[0].environment
 evaluator = Evaluator(Path(sys.argv[1]), 0, 1, environment)
-evaluator.look()
+evaluator.start()
 print(evaluator._program.pid, flush=True)
 time.sleep(100)
 """
@@ -157,6 +157,6 @@ def test_a_log_that_is_a_link_is_not_followed(save, tmp_path):
     precious.write_text("kept")
     (tmp_path / "run/policies/.evaluate.log").symlink_to(precious)
     evaluator = evaluator_of(tmp_path / "run")
-    evaluator.look()
+    evaluator.start()
     evaluator.finish(wait=False, report=False)
     assert precious.read_text() == "kept"
