@@ -47,9 +47,11 @@ class RunLock:
                 time.sleep(0.01)
             else:
                 self._close()
+                found = _recorded(directory)
+                holder = f"process {found.get('pid', '?')} on {found.get('host', '?')}"
                 raise CheckpointError(
-                    f"{directory} is in use by another run ({holder(directory)}). Wait for it to "
-                    "end, or choose another run directory."
+                    f"{directory} is in use by another run ({one_line(holder, 80)}). Wait for it "
+                    "to end, or choose another run directory."
                 )
         except OSError as error:
             _log.warning(
@@ -62,7 +64,7 @@ class RunLock:
         os.register_at_fork(after_in_child=self._close)
 
     def release(self) -> None:
-        """Let go of the lock; more than once is fine."""
+        """Release the lock; safe to call again."""
         if self._fd is not None:
             with suppress(OSError):
                 # Closing is not enough while a child just forked still has a copy.
@@ -74,12 +76,6 @@ class RunLock:
         if fd is not None:
             with suppress(OSError):
                 os.close(fd)
-
-
-def holder(directory: Path) -> str:
-    """The holder of a directory's lock, in words: ``process 17 on a.host``."""
-    found = _recorded(directory)
-    return one_line(f"process {found.get('pid', '?')} on {found.get('host', '?')}", 80)
 
 
 def _recorded(directory: Path) -> dict[str, Any]:
@@ -96,10 +92,10 @@ def locked(path: Path, *, alone: bool = False) -> Iterator[bool | None]:
 
     Args:
         path: A file that is there.
-        alone: Not together with others who have it locked.
+        alone: Whether the lock is exclusive.
 
     Yields:
-        Whether it is locked: false if someone else keeps it from being, ``None`` on a file system
+        Whether it is locked: false if another process has it locked; ``None`` on a file system
         without locks.
     """
     with open_file(path) as file:
@@ -140,13 +136,13 @@ def is_alive(checkpoints: Path, state: Mapping[str, Any]) -> bool | None:
         updated = datetime.fromisoformat(state["updated"]).timestamp()
         if abs(time.time() - updated) < _FRESH_SECONDS:
             return True
-    # The number may be another process's by now; a lock is let go of when its holder ends.
+    # The number may be another process's by now; a lock is released when its holder ends.
     locked = is_locked(checkpoints)
     return locked if locked is not None or pid is None else True
 
 
 def is_locked(directory: Path) -> bool | None:
-    """Whether a process holds the lock of a directory; ``None`` if there is no lock to be asked."""
+    """Whether a process holds the lock of a directory; ``None`` if that cannot be known."""
     if _recorded(directory).get("host", socket.gethostname()) == socket.gethostname():
         with suppress(OSError, MalformedError), locked(directory / FILE) as free:
             return None if free is None else not free

@@ -21,7 +21,7 @@ SUBDIRECTORY = "checkpoints"
 
 @dataclass(frozen=True)
 class Listing:
-    """The checkpoints of a run, as their manifests and names tell."""
+    """The checkpoints of a run, by their manifests and names."""
 
     checkpoints: list[Checkpoint]
     """In the order they were committed."""

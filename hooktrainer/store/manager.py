@@ -13,8 +13,9 @@ from typing import Any, Literal
 import torch
 
 from ..base import fs
+from ..base.checks import check_choice
 from ..base.words import listed, which
-from ..errors import CheckpointError, ConfigError, DamagedCheckpointError, WriteFailedError
+from ..errors import CheckpointError, DamagedCheckpointError, WriteFailedError
 from . import lock
 from .backends import backend_name, get_backend
 from .lookup import find, list_checkpoints
@@ -90,8 +91,7 @@ class CheckpointManager:
         run_id: str | None = None,
         mirror: Mirror | None = None,
     ) -> None:
-        if on_failure not in ("stop", "continue"):
-            raise ConfigError(f"on_failure={on_failure!r}: it must be 'stop' or 'continue'.")
+        check_choice("on_failure", on_failure, ("stop", "continue"))
         self.directory = Path(directory).absolute()
         self.keep = Last(5) if keep is None else keep
         chosen = best_of(self.keep)  # raises ConfigError unless it is a retention policy

@@ -35,7 +35,7 @@ from .stored import MANIFEST, NAME, Checkpoint, FileRecord, Manifest, move_away,
 _log = logging.getLogger(__name__)
 _BLOCK: Final = 1 << 23
 _LONGEST_PAUSE: Final = 60.0  # seconds between two attempts
-_FIRST_LOOK: Final = 10.0  # seconds
+_FIRST_ANSWER: Final = 10.0  # seconds
 
 
 def is_url(place: str | None) -> bool:
@@ -216,7 +216,7 @@ class Mirror:
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
         self._woken = threading.Event()  # ends a pause
-        self._looked = threading.Event()
+        self._listed = threading.Event()
         self._pending: Checkpoint | None = None
         self._is_opening, self._is_closing, self._is_over = True, False, False
         self._taken: TakenError | None = None
@@ -245,7 +245,7 @@ class Mirror:
         self._run, self._run_id, self._best, self._pending = run, run_id, best, latest
         self._thread = threading.Thread(target=self._work, name="mirror", daemon=True)
         self._thread.start()
-        self._looked.wait(_FIRST_LOOK)
+        self._listed.wait(_FIRST_ANSWER)
         self._is_opening = False
         if self._taken is not None:
             raise self._taken
@@ -295,8 +295,8 @@ class Mirror:
 
     def _work(self) -> None:
         pause = self._pause
-        self._attempt(self._look_first)
-        self._looked.set()
+        self._attempt(self._list_first)
+        self._listed.set()
         while not self._is_over:
             with self._changed:
                 self._changed.wait_for(lambda: self._pending is not None or self._is_closing)
@@ -353,8 +353,8 @@ class Mirror:
             )
         self._failure = reason
 
-    def _look(self) -> None:
-        """Learn which checkpoints are there."""
+    def _list(self) -> None:
+        """List the checkpoints that are there."""
         names = self.remote.names()
         self._known = {name: one for name, one in self._known.items() if name in names}
         self._unfinished = []
@@ -371,8 +371,8 @@ class Mirror:
                         "choose another --mirror."
                     )
 
-    def _look_first(self) -> None:
-        self._look()
+    def _list_first(self) -> None:
+        self._list()
         there, latest = max(self._known.values(), key=_order, default=None), self._pending
         if there is not None and latest is not None and _order(there) > _order(latest):
             self._pending = None
@@ -390,7 +390,7 @@ class Mirror:
         guard, name = checkpoint.path / MANIFEST, checkpoint.path.name
         if not guard.exists():  # deleted or set aside: a later one follows
             return
-        self._look()
+        self._list()
         self._done = {place for place in self._done if f"/{name}/" in place}
         with lock.locked(guard):  # it is not deleted meanwhile
             manifest = guard.read_bytes()

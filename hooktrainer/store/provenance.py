@@ -145,7 +145,7 @@ def parent_in(state: Mapping[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-# -- Tells what this user's programs wrote on this machine from what came from elsewhere.
+# -- A signature that only this user's programs on this machine can write.
 
 _BYTES: Final = 32
 _COMMAND: Final = ("script", "module", "argv", "cwd")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 
-from ..base.checks import check_count, check_positive
+from ..base.checks import check_choice, check_count, check_positive
 from ..errors import ConfigError
 
 
@@ -39,7 +39,7 @@ class Saved(Protocol):
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """Bytes of each of its files, by what tells its content from any other's."""
+        """Bytes of each of its files, by a key that identifies the content, such as a hash."""
 
 
 AnySaved = TypeVar("AnySaved", bound=Saved)
@@ -110,8 +110,7 @@ class Best(Retention):
 
     def __post_init__(self) -> None:
         check_count("Best: n", self.n)
-        if self.mode not in ("max", "min"):
-            raise ConfigError(f"Best(mode={self.mode!r}): the mode must be 'max' or 'min'.")
+        check_choice("Best: mode", self.mode, ("max", "min"))
 
     def ranked(self, saved: Iterable[AnySaved]) -> list[AnySaved]:
         """Return those that have the metric, the best first; ``saved`` in the order of saving."""

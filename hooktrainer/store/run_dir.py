@@ -37,13 +37,14 @@ class RunDir:
     ```
     <run>/
       config.yaml      the options of the run
-      run.json         which run it is and how it stands: id, status, frames, metrics, command, …
+      run.json         the run's id, status, frames, metrics, command, …
       hooks.json       every hook by point, in run order: what `hooktrainer describe` shows
       metrics.csv      every metric, as rows step,name,value
       tensorboard/     event files
-      checkpoints/     one directory a checkpoint
-      policies/        one directory a saved policy, if asked for
-      trace.json       what happened when, if asked for; profile/ what torch.profiler saw
+      checkpoints/     one directory per checkpoint
+      policies/        one directory per saved policy, if requested
+      trace.json       the times of phases and hooks, if requested
+      profile/         the files of torch.profiler, if requested
     ```
 
     The constructor only names the directory; `create` makes it. Wherever a path is expected, a
@@ -111,7 +112,7 @@ class RunDir:
             run._run_id = new_run_id()
             if run.path.exists() and not run.path.is_dir():
                 raise TakenError(f"{run.path} is a file; a run needs a directory")
-            if run.holds_run and not run._came_to_nothing():
+            if run.holds_run and not run._died_at_start():
                 state = run.read(strict=False) or {"status": "unknown"}
                 raise TakenError(
                     f"{run.path} already holds a run (status: {state['status']} at "
@@ -119,7 +120,7 @@ class RunDir:
                     "another --run-dir, or delete the directory."
                 )
             run.path.mkdir(parents=True, exist_ok=True)
-            run.run_file.unlink(missing_ok=True)  # of a start that came to nothing
+            run.run_file.unlink(missing_ok=True)  # of a run that died at its start
             run.forget_logs()
         if begin:
             run.begin(experiment=experiment, seed=seed)
@@ -278,7 +279,7 @@ class RunDir:
         """Whether a run has left anything here."""
         return any(place.exists() for place in self._traces)
 
-    def _came_to_nothing(self) -> bool:
+    def _died_at_start(self) -> bool:
         """Whether a run died here before its first batch, as by an option that cannot work."""
         state = self.read(strict=False)
         if state.get("frames") or any(self.checkpoints.glob("step*")):

@@ -116,7 +116,7 @@ def test_training_does_not_wait_for_a_server_that_does_not_answer(
     call, tmp_path, caplog, monkeypatch
 ):
     """The server answers only after the run has ended."""
-    monkeypatch.setattr("hooktrainer.store.mirror._FIRST_LOOK", 0.0)
+    monkeypatch.setattr("hooktrainer.store.mirror._FIRST_ANSWER", 0.0)
     FAULTS.stalled = {call}
     manager = manager_of(tmp_path, closing=0.0, patience=0.0)
     trainer = tiny_trainer(total_frames=100, checkpoints=manager, save_trainer_interval=10)
