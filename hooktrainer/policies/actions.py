@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-Array = npt.NDArray[Any]
 Path = tuple[str | int, ...]
 _MOST_PARTS = 1 << 12
 _MOST_DEPTH = 64  # keys that lead to a part

@@ -200,7 +200,7 @@ _SHAPES: Final = ("aten._sample_dirichlet.default",)
 
 
 def operator_named(target: str, random: bool = False) -> Callable[..., Any]:
-    """Return the operator of a name such as ``aten.add.Tensor``; ``random`` ones only if asked."""
+    """Return the operator of a name such as ``aten.add.Tensor``, ``random`` ones on request."""
     if not isinstance(target, str):
         raise ValueError(f"{target!r:.80} is no operator")
     space, _, rest = target.partition(".")

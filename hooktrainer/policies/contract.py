@@ -1,4 +1,4 @@
-"""The contract beside an exported policy: its inputs and outputs, and where it comes from."""
+"""The contract of an exported policy: its inputs, its outputs, and the run it comes from."""
 
 from __future__ import annotations
 

@@ -181,11 +181,7 @@ class Environment:
                 "import that first; or make it yourself, and pass it as env=."
             )
         # The id was registered by a module imported in training, which is not imported here.
-        return gym.envs.registration.EnvSpec(
-            name,
-            entry_point=self._factory(),
-            **self.registered,
-        )
+        return gym.envs.registration.EnvSpec(name, entry_point=self._factory(), **self.registered)
 
     def _rendered(self, env: Any, kwargs: Mapping[str, Any]) -> Any:
         """The environment, which draws itself as requested; no other argument is possible."""

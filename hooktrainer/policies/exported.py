@@ -43,7 +43,7 @@ from .contract import (
 from .interface import Array
 from .load import INSTALL, Run, load_policy, session
 from .loaded import LoadedPolicy
-from .module import PolicyModule, acted, acted_name
+from .module import PolicyModule, action_name, environment_actions
 from .play import play_episodes
 from .program import Program
 from .saved import SEED, SavedPolicy
@@ -80,7 +80,7 @@ def record(
             for one, value in zip(interface.inputs, given, strict=False)
         ]
         inputs.append([*seen, *given[len(seen) :]])
-        results.append(acted(interface, found))
+        results.append(environment_actions(interface, found))
         if len(inputs) == observations:
             raise _Enough
         return found
@@ -114,7 +114,7 @@ def export_policy(
     env: Any = None,
     trust: bool = False,
 ) -> Contract:
-    """Write a saved policy as one file that needs no hooktrainer, and its contract beside it.
+    """Write a saved policy as one file that needs no hooktrainer, and its contract.
 
     Observation normalization, encoders, masks, bounds and hidden states are inside. The contract,
     ``<file>.yaml``, lists inputs and outputs, the environment and the run.
@@ -170,7 +170,7 @@ def export_policy(
         ),
         outputs=tuple(
             Output(
-                acted_name(group, part),
+                action_name(group, part),
                 part.path,
                 (*[len(group.agents)] * bool(group.agents), *part.shape),
                 part.dtype,

@@ -237,14 +237,14 @@ class Interface:
     ) -> tuple[list[Tensor], Answer]:
         """Read dicts by agent of what one agent observes, without those that do not act."""
         known = self.agents
-        told = printable(listed(known))
+        names = printable(listed(known))
         if not isinstance(observation, Mapping) or not observation:
             raise ConfigError(
                 f"the observation is {observation!r:.80}; these policies act for several agents: "
-                f"pass a dict of what each of {told} observes, or a TensorDict by group."
+                f"pass a dict of what each of {names} observes, or a TensorDict by group."
             )
         if unknown := [agent for agent in observation if agent not in known]:
-            raise ConfigError(f"the policies know no agent {unknown[0]!r:.80}; theirs are {told}.")
+            raise ConfigError(f"the policies know no agent {unknown[0]!r:.80}; theirs are {names}.")
         if state is None and self.reads_state:
             raise ConfigError(
                 "these policies read the state of the whole environment: pass state=, which a "
@@ -328,6 +328,6 @@ def _is_batch(taken: Mapping[str, tuple[Tensor, bool]]) -> bool:
         for name, (tensor, batched) in taken.items()
     }
     if len(set(sizes.values())) > 1:
-        told = ", ".join(f"{name} is {size}" for name, size in sizes.items())
-        raise ConfigError(f"the parts of the observation differ: {told}.")
+        parts = ", ".join(f"{name} is {size}" for name, size in sizes.items())
+        raise ConfigError(f"the parts of the observation differ: {parts}.")
     return "a single one" not in sizes.values()

@@ -118,28 +118,26 @@ class _OnnxPolicy(LoadedPolicy):
     def __init__(self, contract: Contract, file: Path, data: bytes, trust: bool) -> None:
         self.saved, self.interface = contract.saved(file), contract.interface
         self.deterministic = not contract.samples
-        self.program: Any = _OnnxProgram(session(data), self.interface)
+        self.program: Any = _onnx_program(session(data), self.interface)
         self.initial_states = {one.input: one.tensor for one in contract.hidden_states}
         self._trust, self._states = trust, []
         self.seed(0)
 
 
-class _OnnxProgram:
-    """An ONNX file in place of a `Program`."""
+def _onnx_program(run: Run, interface: Interface) -> Callable[..., list[Tensor]]:
+    """A function in place of a `Program`: returns the action of each group, and hidden states."""
 
-    def __init__(self, run: Run, interface: Interface) -> None:
-        self._run, self._groups = run, interface.groups
-
-    def __call__(self, *inputs: Tensor) -> list[Tensor]:
-        """The action of each group as one tensor, and hidden states."""
-        found = iter(map(torch.from_numpy, self._run([value.numpy() for value in inputs])))
+    def program(*inputs: Tensor) -> list[Tensor]:
+        found = iter(map(torch.from_numpy, run([value.numpy() for value in inputs])))
         results = []
-        for group in self._groups:
+        for group in interface.groups:
             parts = [next(found) for _ in group.action.parts]
             if group.action.parts[0].path:
                 parts = [torch.cat([part.reshape(len(part), -1).double() for part in parts], -1)]
             results += parts
         return [*results, *found]
+
+    return program
 
 
 def session(data: bytes) -> Run:

@@ -45,7 +45,7 @@ class PolicyModule(nn.Module):
         states = [name.removeprefix("state.") for name in policy.initial_states]
         self.inputs = [_name(one.group, one.key) for one in policy.interface.inputs] + states
         self.outputs = [
-            acted_name(group, part)
+            action_name(group, part)
             for group in policy.interface.groups
             for part in group.action.parts
         ] + [f"next.{name}" for name in states]
@@ -54,7 +54,7 @@ class PolicyModule(nn.Module):
         """The actions, and the next hidden states."""
         values = self._values(inputs)
         results = self._program.compute(values, inputs[0].shape[0])
-        return tuple(acted(self._interface, results))
+        return tuple(environment_actions(self._interface, results))
 
     def scores(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """What the actions are chosen by, which gradients go through, as `forward` does not.
@@ -83,7 +83,7 @@ class PolicyModule(nn.Module):
         return [*seen, *inputs[len(seen) :], *weights]
 
 
-def acted(interface: Interface, results: Sequence[Tensor]) -> list[Tensor]:
+def environment_actions(interface: Interface, results: Sequence[Tensor]) -> list[Tensor]:
     """A program's results as the environment's actions and hidden states."""
     actions = [
         action
@@ -93,7 +93,7 @@ def acted(interface: Interface, results: Sequence[Tensor]) -> list[Tensor]:
     return [*actions, *results[len(interface.groups) :]]
 
 
-def acted_name(group: Group, part: Part) -> str:
+def action_name(group: Group, part: Part) -> str:
     """The name of a part of an action."""
     return _name(group.name, "action", *map(str, part.path))
 

@@ -80,7 +80,7 @@ def read_packed(file: Path, name: str, limit: int) -> bytes:
 
 @contextmanager
 def _opened(file: Path) -> Iterator[tuple[ZipFile, Mapping[str, Any]]]:
-    """Open a packed policy: plain files beside each other, which are those of the manifest."""
+    """Open a packed policy, which holds exactly the files of its manifest, without folders."""
     with (
         refusing(f"{file} is damaged", DamagedCheckpointError),
         open_file(file) as opened,

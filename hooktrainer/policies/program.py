@@ -24,15 +24,8 @@ MOST_DIMS: Final = 16
 """Largest number of dimensions of a tensor."""
 _CHOICES: Final = ("argmax", "gt", "ge")
 _MOVES: Final = (
-    "_to_copy",
-    "alias",
-    "cat",
-    "clone",
-    "expand",
-    "permute",
-    "squeeze",
-    "unsqueeze",
-    "view",
+    *("_to_copy", "alias", "cat", "clone", "expand"),
+    *("permute", "squeeze", "unsqueeze", "view"),
 )
 _OVERHEAD = 1 << 10  # bytes of a tensor without content, at least
 

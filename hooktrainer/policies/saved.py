@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from ..base.checks import EVALUATION_SEED
 from ..base.untrusted import decode_data, refusing
 from ..base.words import listed, shell_word, which
 from ..errors import CheckpointError, DamagedCheckpointError
+from ..store.stored import NAME
 from .environment import Environment
 from .packed import PACKED, check_packed
 from .policy_files import DIRECTORY, FACTS, LATEST, file_record, read_facts
@@ -21,7 +21,6 @@ from .policy_files import DIRECTORY, FACTS, LATEST, file_record, read_facts
 METRIC = "eval/return"
 """The metric of a policy's evaluation."""
 _MOST_SECONDS = 1e11
-NAME = re.compile(r"step_(\d{12,})(?:-\d+)?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,8 +244,8 @@ class Evaluation:
 
     def encode(self) -> dict[str, Any]:
         """Return plain data, with mean and deviation for readers of the file."""
-        told = {"episodes": self.episodes, "mean": self.mean, "std": self.std}
-        return {**dataclasses.asdict(self), **told}
+        more = {"episodes": self.episodes, "mean": self.mean, "std": self.std}
+        return {**dataclasses.asdict(self), **more}
 
     def __post_init__(self) -> None:
         if not self.returns or len(self.returns) != len(self.lengths):

@@ -106,8 +106,8 @@ def _code_of_arguments(owned: Iterable[tuple[str, Mapping[str, Any]]]) -> str | 
             if is_plain and argument not in _LENGTHS:
                 together *= _size(value)
             if not is_plain or together > _MOST_TOGETHER:
-                told = f"of {printable(owner)} " if owner else ""
-                return f"the argument {told}{printable(argument)}={printable(reprlib.repr(value))}"
+                of = f"of {printable(owner)} " if owner else ""
+                return f"the argument {of}{printable(argument)}={printable(reprlib.repr(value))}"
     return None
 
 
