@@ -117,7 +117,7 @@ def taught_by(
     One of `load_policy` has no other entries. Its actions have the shape and type of the batch's.
     """
     if isinstance(teacher, LoadedPolicy):
-        return {"action": _asked(teacher, batch)}
+        return {"action": _best_action(teacher, batch)}
     parameters = teacher.evaluate(*(batch[key] for key in teacher.in_keys))
     distribution = getattr(teacher, "distribution", None)
     if distribution is None:
@@ -126,7 +126,7 @@ def taught_by(
     return distribution.complete(sample, ("action", *keys))
 
 
-def _asked(teacher: LoadedPolicy, batch: TensorDictBase) -> torch.Tensor:
+def _best_action(teacher: LoadedPolicy, batch: TensorDictBase) -> torch.Tensor:
     inputs = []
     for one in teacher.interface.inputs:  # discrete entries of a batch count from 0 already
         value = batch[one.keys].flatten(0, batch.ndim - 1).cpu().numpy()
@@ -139,9 +139,9 @@ def _asked(teacher: LoadedPolicy, batch: TensorDictBase) -> torch.Tensor:
 class TeacherMixture(Actor):
     """Acts as the teacher with probability ``beta``, else as the student.
 
-    It collects for DAgger (Ross, Gordon and Bagnell, 2011, arXiv:1011.0686). In every step each
-    environment draws anew who acts. TorchRL's ``set_exploration_type`` leaves the student alone,
-    except with ``RANDOM``.
+    It collects for DAgger (Ross, Gordon and Bagnell, 2011, arXiv:1011.0686). At every step it is
+    drawn for each environment which of the two acts. TorchRL's ``set_exploration_type`` leaves the
+    student alone, except with ``RANDOM``.
 
     Args:
         student: The policy that learns, without a memory.

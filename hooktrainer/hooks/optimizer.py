@@ -14,13 +14,7 @@ from torch import nn
 
 from ..base.checks import check_count
 from ..base.tensordicts import count_valid, laid_out_as, sharded_as, total_loss
-from ..errors import (
-    ConfigError,
-    HookError,
-    NonFiniteError,
-    SkipOptimStep,
-    StateMismatchError,
-)
+from ..errors import ConfigError, HookError, NonFiniteError, SkipOptimStep, StateMismatchError
 from ..loop.cadence import Every
 from ..loop.finite import FiniteChecks
 from ..loop.hook import AFTER, EARLY, TrainerHookBase
@@ -128,11 +122,7 @@ class OptimizerHook(TrainerHookBase):
         self._metric = "train/grad_norm"
 
     def __call__(
-        self,
-        losses: TensorDictBase,
-        clip_grad_norm: bool,
-        clip_norm: float | None,
-        index: int,
+        self, losses: TensorDictBase, clip_grad_norm: bool, clip_norm: float | None, index: int
     ) -> TensorDictBase:
         """Take one optimizer step, and return ``losses``.
 
@@ -180,11 +170,7 @@ class OptimizerHook(TrainerHookBase):
             self._differentiate(losses)
 
     def step(
-        self,
-        losses: TensorDictBase,
-        clip_grad_norm: bool,
-        clip_norm: float | None,
-        index: int = 0,
+        self, losses: TensorDictBase, clip_grad_norm: bool, clip_norm: float | None, index: int = 0
     ) -> TensorDictBase:
         """Clip the gradients, take the step and delete the gradients, if `backward` was due."""
         if not self._is_due:

@@ -164,7 +164,7 @@ class _AgainstRandom(Actor):
 
 
 class _OneSeat(VectorCollector):
-    """Whose returns are those of the seat that `_AgainstRandom` plays by the policy."""
+    """A collector of the returns of the seats that `_AgainstRandom` plays by the policy."""
 
     def collect(self) -> Any:
         batch = super().collect()

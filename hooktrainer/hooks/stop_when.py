@@ -25,7 +25,7 @@ from .averaging import AveragingHook
 Values = Mapping[str, float]
 Test = Callable[[Values], bool]
 _COUNTS: Final = ("frames", "optim_steps", "batches")
-_ASKS: Final = (1, 10, 100)  # batches after which names that were not logged are asked for
+_SUGGEST_AT: Final = (1, 10, 100)  # batches after which unknown names are reported
 
 
 @dataclass(eq=False, repr=False)
@@ -39,15 +39,15 @@ class StopWhen(AveragingHook):
     Args:
         condition: As for `Condition`. It sees all metrics by name, the losses of the current step,
             ``frames``, ``optim_steps`` (those made, and the current one), and ``batches``.
-        debug: Whether to look after every hook for a parameter that is not finite, and to open
-            Python's debugger where the condition holds, if there is a terminal.
+        debug: Whether to check all parameters after every hook, and to open Python's debugger
+            where the condition holds, if there is a terminal.
 
     Raises:
         ConfigError: If the condition cannot be read.
     """
 
     at = (
-        ("process_optim_batch", "_see", LAST),
+        ("process_optim_batch", "_store_batch", LAST),
         ("optimizer", "_before_step", FIRST),
         ("post_steps_log", "__call__", LAST),
     )
@@ -75,18 +75,18 @@ class StopWhen(AveragingHook):
         self._batch = batch
         if not self._held:
             self._check({}, "post_steps_log", f"after optimizer step {self._step:,}")
-        if self._unseen and self.trainer.progress.batches in _ASKS:
-            self._ask(self.trainer.metrics.all_latest())
+        if self._unseen and self.trainer.progress.batches in _SUGGEST_AT:
+            self._suggest_names(self.trainer.metrics.all_latest())
         self._batch = None
 
-    def _ask(self, there: Iterable[str]) -> None:
-        """Ask, early in the run, for names that may be mistyped among those of their kind."""
+    def _suggest_names(self, there: Iterable[str]) -> None:
+        """Print the similar metrics of names that were not logged, which may be mistyped."""
         for name in sorted(self._unseen):
             kind, _, _ = name.rpartition("/")
             if hint := did_you_mean(name, [one for one in there if one.rpartition("/")[0] == kind]):
                 print(f"stop_when={self.condition!r}: {name!r} was not logged so far.{hint}")
 
-    def _see(self, batch: TensorDictBase) -> None:
+    def _store_batch(self, batch: TensorDictBase) -> None:
         self._batch = batch
 
     def _before_step(self, losses: TensorDictBase, *_: Any) -> None:
@@ -119,11 +119,11 @@ class StopWhen(AveragingHook):
     def _stop(self, values: Values, point: str, when: str) -> None:
         frames, unit = self.trainer.progress.frames, self.trainer.source.unit
         numbers = ", ".join(f"{name} = {v:.6g}" for name, v in values.items())
-        spoilt = [f"{key!r} of the batch" for key in _not_finite(self._batch)]
-        spoilt += [f"parameter {name}" for name in _spoilt_parameters(self.trainer)][:1]
+        non_finite = [f"{key!r} of the batch" for key in _non_finite_entries(self._batch)]
+        non_finite += [f"parameter {name}" for name in _non_finite_parameters(self.trainer)][:1]
         parts = [f"{self.condition} holds {when}, after {frames:,} {unit}: {numbers}"]
-        if spoilt:
-            parts.append(f"not finite: {', '.join(spoilt)}")
+        if non_finite:
+            parts.append(f"not finite: {', '.join(non_finite)}")
         if self._watch is not None and self._watch.found:
             parts.append(f"a parameter was not finite first after {self._watch.found}")
         parts.append(f"the hook before: {self._hook_before(point)}")
@@ -144,7 +144,7 @@ class StopWhen(AveragingHook):
         return "none"
 
     def on_train_end(self, trainer: Loop) -> None:
-        """Tell which names were never logged."""
+        """Print a name that was never logged."""
         if self._unseen and not self._held:
             there = ", ".join(trainer.metrics.all_latest())
             print(
@@ -171,20 +171,20 @@ class _Watch(Trace):
 
     def add(self, name: str, start: float, end: float) -> None:
         """Look at the parameters."""
-        if not self.found and (spoilt := next(_spoilt_parameters(self._trainer), None)):
+        if not self.found and (non_finite := next(_non_finite_parameters(self._trainer), None)):
             self.found = (
-                f"{name} of optimizer step {self._trainer.progress.optim_steps:,} ({spoilt})"
+                f"{name} of optimizer step {self._trainer.progress.optim_steps:,} ({non_finite})"
             )
 
 
-def _spoilt_parameters(trainer: Loop) -> Iterator[str]:
+def _non_finite_parameters(trainer: Loop) -> Iterator[str]:
     loss = trainer.loss_module
     for name, parameter in loss.named_parameters() if isinstance(loss, torch.nn.Module) else ():
         if not parameter.isfinite().all():
             yield name
 
 
-def _not_finite(batch: TensorDictBase | None) -> list[str]:
+def _non_finite_entries(batch: TensorDictBase | None) -> list[str]:
     if batch is None or not is_tensor_collection(batch):
         return []
     leaves = batch.items(include_nested=True, leaves_only=True)

@@ -51,11 +51,7 @@ class SymmetryAugmentation(TrainerHookBase):
     """
 
     def __init__(
-        self,
-        mirrors: Mirror | Sequence[Mirror],
-        *,
-        augment: bool = True,
-        mirror_coeff: float = 0.0,
+        self, mirrors: Mirror | Sequence[Mirror], *, augment: bool = True, mirror_coeff: float = 0.0
     ) -> None:
         self.mirrors = [mirrors] if callable(mirrors) else list(mirrors)
         self.augment = augment
@@ -123,7 +119,7 @@ class SymmetryAugmentation(TrainerHookBase):
         super().register(trainer, name)
         loss: Any = trainer.loss_module
         if isinstance(loss, Loss):
-            self._know(loss)
+            self._read_keys(loss)
         if self.mirror_coeff:
             distribution = getattr(self._actor, "distribution", None)
             if self._actor is None or (distribution is not None and distribution.mask_size):
@@ -133,8 +129,8 @@ class SymmetryAugmentation(TrainerHookBase):
                 )
             loss.add_term(Term(self._keys or [], self._mirror_loss))
 
-    def _know(self, loss: Any) -> None:
-        """Find the inputs of the loss's networks."""
+    def _read_keys(self, loss: Any) -> None:
+        """Find the policy, the action, and the entries that the loss's networks read."""
         networks = [getattr(loss, name, None) for name in ("actor_network", "critic_network")]
         self._action = getattr(loss.tensor_keys, "action", "action")
         if networks[0] is not None:

@@ -28,10 +28,7 @@ class ValueEstimatorHook(TrainerHookBase):
             Sub-batches must then come from `MiniBatches` or `BatchSubSampler`, not a replay buffer.
     """
 
-    at = (
-        ("batch_process", "__call__", DEFAULT),
-        ("pre_steps_log", "log_estimates", DEFAULT),
-    )
+    at = (("batch_process", "__call__", DEFAULT), ("pre_steps_log", "log_estimates", DEFAULT))
     default_name = "value_estimator"
     phase = "advantages"
 
