@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import shutil
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -41,7 +42,9 @@ def regress(
 
     Rows of your own are in a directory with a file rows.yaml, such as
 
-        walker: {train: "ppo --env mine:Walker-v0 --trust"}
+        walker: {train: "ppo --env mine:Walker-v0"}
+
+    They are trained in a directory of their own: paths of files have to be absolute.
 
     --record 0-9 trains these seeds, and publishes them there, in computed/, in place of earlier
     ones.
@@ -76,11 +79,15 @@ def regress(
     with workplace("regress", keep and keep.absolute()) as runs:
         try:
             if record is not None or published is None:
-                return _record(recipe, str(record), place, runs, json)
-            return _compare(published, margin, by, runs, json)
+                code = _record(recipe, str(record), place, runs, json)
+            else:
+                code = _compare(published, margin, by, runs, json)
         except ScriptFailedError as error:
             output.note(f"error: {error}\nWhat there is, is in {runs}")
             return 1
+        if keep is None:
+            shutil.rmtree(runs)
+    return code
 
 
 def _compare(row: ResultRow, margin: float, by: Measure, place: Path, json: bool) -> int:
@@ -139,8 +146,11 @@ def _trained(recipe: RowRecipe, seeds: range, place: Path) -> dict[int, RunDiges
     from ..show.results.result_rows import read_digest
 
     runs = train_row(recipe, seeds[0], seeds[-1], place)
-    names = list(read_digest(runs / f"seed{seeds[0]}", None, recipe.score).metrics)
-    return {seed: read_digest(runs / f"seed{seed}", names, recipe.score) for seed in seeds}
+    try:
+        names = list(read_digest(runs / f"seed{seeds[0]}", None, recipe.score).metrics)
+        return {seed: read_digest(runs / f"seed{seed}", names, recipe.score) for seed in seeds}
+    except ConfigError as error:
+        raise ScriptFailedError(str(error)) from error
 
 
 def _commit(directory: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sys
@@ -145,9 +146,11 @@ def _train(words: Sequence[str], place: Path, run: Path) -> None:
     command = [sys.executable, "-m", "hooktrainer", "train", *words]
     run.parent.mkdir(parents=True, exist_ok=True)
     # Floating-point sums depend on the number of threads.
-    threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    environ = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    # A module that is found here is found there.
+    environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
     log = place / f"{run.name}.log"
-    with running(command, run, log, place, environ=threads) as script:
+    with running(command, run, log, place, environ=environ) as script:
         finish(script, log)
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import comb
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..base.words import plural
+from ..errors import ConfigError
 from .intervals import Scores, iqm
 
 LOOKS = (3, 5, 8, 12)
@@ -58,18 +61,24 @@ def judge_regression(
         minimize: Whether less is better.
 
     Raises:
-        ValueError: If there are no published scores, or the margin is not positive.
+        ValueError: If scores are not finite, if the published ones are too few for any decision,
+            or if the margin is not positive.
     """
     sign = -1 if minimize else 1
     before, after = sign * np.asarray(published, float), sign * np.asarray(scores, float)
-    if not len(before):
-        raise ValueError("there are no published scores")
+    if not np.isfinite([*before, *after]).all():
+        raise ValueError("scores hold NaN or infinity")
+    part = _ERROR / len(looks)
+    if comb(len(before) + max(looks), len(before)) * part < 1:
+        raise ConfigError(
+            f"{plural(len(before), 'published seed')} cannot show anything, whatever "
+            f"{max(looks)} new ones score: publish more."
+        )
     if not margin > 0:
         raise ValueError(f"{margin=} must be positive")
     center = float(iqm(before))
     lost = margin * abs(center)
     done = [size for size in looks if size <= len(after)]
-    part = _ERROR / len(looks)
     verdict: Literal["worse", "as good"] | None = None
     size = 0
     for size in done:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -45,7 +46,18 @@ def scoring(monkeypatch):
 
 
 @pytest.mark.usefixtures("warm_python")
-def test_seeds_are_published_and_trained_on(results, call, tmp_path):
+def test_seeds_are_published_and_trained_on(results, call, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "mine.py").write_text(
+        "import gymnasium\n"
+        "spec = gymnasium.spec('CartPole-v1')\n"
+        "gymnasium.register('Mine-v0', spec.entry_point, max_episode_steps=20)\n"
+    )
+    (results / "rows.yaml").write_text(
+        f"tiny: {{train: {WORDS.replace('CartPole-v1', 'mine:Mine-v0')}, deterministic: false}}\n"
+    )
+    monkeypatch.chdir(home)
     done = call(
         "regress", "tiny", "--against", results, "--record", "3-4", "--keep", tmp_path / "a"
     )
@@ -73,6 +85,37 @@ def test_a_row_names_the_commit_that_trained_it(results, call, scoring):
         file.write("# changed\n")
     call("regress", "tiny", "--against", results, "--record", "0-1")
     assert read_rows(results)["tiny"].commit == f"{commit}-dirty"
+
+
+@pytest.mark.usefixtures("warm_python")
+def test_a_run_without_a_score_is_kept_and_others_are_named(results, call, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (results / "rows.yaml").write_text(
+        f"tiny: {{train: {WORDS}, deterministic: false, score: eval/goals}}\n"
+    )
+    done = call("regress", "tiny", "--against", results, "--record", "0-0")
+    assert done.code == 1
+    assert "seed0 has no score: the last eval/goals in its metrics.csv is missing" in done.err
+    assert "Metrics of evaluations: eval/return, eval/return_std, " in done.err
+    assert Path(done.err.split()[-1]).is_dir()
+
+
+def test_runs_are_removed_unless_they_are_to_be_kept(results, call, scoring, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    scoring(lambda seed: 100)
+    assert call("regress", "tiny", "--against", results, "--record", "0-9").code == 0
+    assert call("regress", "tiny", "--against", results).code == 0
+    assert not [*tmp_path.glob("hooktrainer-regress-*")]
+
+
+def test_a_single_published_seed_is_refused_before_training(results, call, scoring):
+    scoring(lambda seed: 100)
+    call("regress", "tiny", "--against", results, "--record", "0-0")
+    trained = scoring(lambda seed: 100)
+    trained.clear()
+    done = call("regress", "tiny", "--against", results)
+    assert (done.code, trained) == (2, [])
+    assert "1 published seed cannot show anything" in done.err
 
 
 def test_a_row_that_is_as_good_ends_after_three_seeds_of_its_own(results, call, scoring):

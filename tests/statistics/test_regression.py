@@ -81,8 +81,18 @@ def test_nulls_are_seldom_worse_and_a_loss_is_found(draw, found):
 
 
 @pytest.mark.parametrize(
-    ("published", "margin", "message"), [([], 0.1, "no published"), ([1.0], 0.0, "margin=0.0")]
+    ("published", "margin", "message"),
+    [
+        ([], 0.1, "0 published seeds cannot show anything"),
+        ([1.0], 0.1, "1 published seed cannot show anything, whatever 12 new ones score"),
+        ([1.0, float("nan")], 0.1, "scores hold NaN or infinity"),
+        ([1.0, 1.0], 0.0, "margin=0.0"),
+    ],
 )
 def test_what_cannot_be_judged_is_refused(published, margin, message):
     with pytest.raises(ValueError, match=message):
         judge_regression(published, [1.0], margin=margin)
+
+
+def test_two_published_seeds_can_show_a_loss():
+    assert judge_regression([480.0, 490.0], [100.0] * 12).verdict == "worse"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import platform
 import re
 import shlex
@@ -301,10 +302,17 @@ def read_digest(run: Path, names: Collection[str] | None = None, score: str = SC
 
     ``names`` are the metrics to read, by default all except times. A missing metric has the digest
     of nothing. ``score`` is the metric of its evaluations.
+
+    Raises:
+        ConfigError: If the run has no finite score.
     """
     series: Series = read_csv(RunDir(run).metrics)
-    if not series.get(score):
-        raise ValueError(f"{run} was never evaluated: there is no {score} in its metrics.csv.")
+    if not series.get(score) or not math.isfinite(series[score][-1][1]):
+        others = listed(name for name in series if name.startswith("eval/")) or "none"
+        raise ConfigError(
+            f"{run} has no score: the last {score} in its metrics.csv is missing or not finite. "
+            f"Metrics of evaluations: {others}."
+        )
     if names is None:
         names = sorted(name for name in series if not name.startswith("time/"))
     kept = {name: series.get(name, ()) for name in names}
