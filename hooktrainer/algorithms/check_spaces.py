@@ -126,12 +126,12 @@ def check_distribution(
         raise _unfit(algorithm, "actions", env_name, space, problem)
 
 
-_BOUND = "but it needs bounded actions: bound them with a wrapper"
+_BOUND = "but it needs bounded actions, low below high: bound or leave them out with a wrapper"
 
 
 def _are_bounded(space: spaces.Space[Any]) -> bool:
     boxes = [part for _, part in parts_of(space) if isinstance(part, spaces.Box)]
-    return all(box.is_bounded() for box in boxes)
+    return all(box.is_bounded() and (box.low < box.high).all() for box in boxes)
 
 
 def _unfit(algorithm: str, what: str, env: str, space: spaces.Space[Any], why: str) -> ConfigError:

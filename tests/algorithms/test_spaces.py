@@ -222,6 +222,11 @@ def test_policy_and_value_share_a_trunk_where_there_are_images_or_where_asked():
             "bounded actions",
         ),
         (
+            partial(AnyEnv, VECTOR, spaces.Box(np.float32([-1, 0]), np.float32([1, 0]))),
+            {"action_distribution": "beta"},
+            "ppo: the actions of .* it needs bounded actions, low below high: bound or leave",
+        ),
+        (
             partial(AnyEnv, VECTOR, spaces.MultiDiscrete([[3, 2], [2, 2]])),
             {"action_distribution": "squashed"},
             "action_distribution='squashed' is for continuous actions.*leave it out",
