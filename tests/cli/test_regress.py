@@ -199,7 +199,16 @@ def test_a_file_that_does_not_describe_rows_is_named(results, call, text):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{", '{"metrics": [], "seeds": {}}', '{"metrics": [], "seeds": {"0": 1}}']
+    "text",
+    [
+        "",
+        "[]",
+        "{",
+        '{"metrics": [], "seeds": {}}',
+        '{"metrics": [], "seeds": {"0": 1}}',
+        '{"metrics": [], "seeds": {"0": {"curve": [[1, NaN]], "metrics": [], "parameters": ""}},'
+        ' "surroundings": {}, "commit": "", "cpu_seconds": 1}',
+    ],
 )
 def test_a_damaged_row_is_named(results, call, text):
     (results / "computed").mkdir()

@@ -165,8 +165,8 @@ def _read_row(recipe: RowRecipe, plain: dict[str, Any]) -> ResultRow:
         )
         for seed, one in plain.pop("seeds").items()
     }
-    if not all(digest.curve for digest in digests.values()) or not digests:
-        raise ValueError("it has no seeds, or one without evaluations")
+    if not all(one.curve and math.isfinite(one.score) for one in digests.values()) or not digests:
+        raise ValueError("it has no seeds, or one without a finite score")
     return ResultRow(recipe, digests, **plain)
 
 
