@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDictBase, unravel_key
@@ -14,18 +15,32 @@ from .cadence import Progress
 _DERIVED = ("state_value", "value_target", "advantage", "done", "terminated", "truncated")
 
 
-def blame_environment(error: NonFiniteError, batch: TensorDictBase) -> NonFiniteError:
-    """Return an error that names the environment and key if collected data is not finite."""
-    for data in (batch, error.batch):
+def blame_data(
+    error: NonFiniteError, collected: TensorDictBase, batch: TensorDictBase | None
+) -> NonFiniteError:
+    """Return an error that names the key, and where it is from, if data is not finite.
+
+    Args:
+        error: The error of a loss or gradient; its ``batch`` is searched last.
+        collected: The batch as it was collected.
+        batch: The batch that the hooks at ``batch_process`` returned.
+    """
+    searched: tuple[Any, ...] = (collected, batch, error.batch)
+    for data in searched:
         for key in () if data is None else _given(data):
             bad = data.get(key).isfinite().logical_not().nonzero()
             if len(bad):
                 place = bad[0].tolist()
-                at = f" of environment {place[0]}, at step {place[1] + 1} of the batch,"
+                at, source = "", "the environment gave it"
+                advice = "Let its reset() and step() return finite numbers."
+                if (data is collected or data is batch) and data.ndim > 1:
+                    at = f" of environment {place[0]}, at step {place[1] + 1} of the batch,"
+                if data is batch and data is not collected:
+                    source = "a hook at batch_process wrote it"
+                    advice = "Look at the hooks that write it, and at what they were given."
                 return NonFiniteError(
-                    f"{key!r}{at if data is batch and data.ndim > 1 else ''} is "
-                    f"{data.get(key)[tuple(place)].item()}: the environment gave it, and so "
-                    f"{str(error).split(';')[0]}. Let its reset() and step() return finite numbers."
+                    f"{key!r}{at} is {data.get(key)[tuple(place)].item()}: {source}, and so "
+                    f"{str(error).split(';')[0]}. {advice}"
                 )
     return error
 

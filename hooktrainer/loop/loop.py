@@ -30,7 +30,7 @@ from ..store.rng import rng_state, seed_generators, set_rng_state
 from ..store.single_file import save_file
 from .cadence import Every, Progress
 from .control import Control, Stop
-from .finite import FiniteChecks, blame_environment
+from .finite import FiniteChecks, blame_data
 from .hook_points import HookPoint, HookPointName
 from .metrics import Latest, Metrics
 from .precision import Precision
@@ -140,11 +140,12 @@ class Loop:
         point = self.registry.points
         # A collector counts transitions, of frame_skip frames each.
         warm_up = self.source.init_random_frames * self.frame_skip
+        collected: TensorDictBase | None = None
         batch: TensorDictBase | None = None
         try:
             self._start()
-            for batch in self._batches():
-                batch = point["batch_process"](batch)
+            for collected in self._batches():
+                batch = point["batch_process"](collected)
                 point["pre_steps_log"](batch)
                 if self.progress.frames >= warm_up:
                     with self.timing.phase("optimize"):
@@ -155,7 +156,7 @@ class Loop:
                     break
             self._finish()
         except BaseException as error:
-            raised = self._fail(error, batch)
+            raised = self._fail(error, collected, batch)
             if raised is error:
                 raise
             raise raised from error
@@ -658,14 +659,19 @@ class Loop:
             if self.checkpoints is not None:
                 self.checkpoints.set_deadline(now + limit / 2)
 
-    def _fail(self, error: BaseException, batch: TensorDictBase | None = None) -> BaseException:
+    def _fail(
+        self,
+        error: BaseException,
+        collected: TensorDictBase | None = None,
+        batch: TensorDictBase | None = None,
+    ) -> BaseException:
         """Save aside, call ``on_exception``, close everything; further failures become notes.
 
         Returns:
             The exception to raise: ``error``, or one that explains it.
         """
-        if isinstance(error, NonFiniteError) and batch is not None:
-            error = blame_environment(error, batch)
+        if isinstance(error, NonFiniteError) and collected is not None:
+            error = blame_data(error, collected, batch)
         error = as_failure(error, self.progress.frames)
         self.control.is_leaving = True
         self.control.end(error)

@@ -54,5 +54,15 @@ def test_a_nan_of_the_environment_is_named(key):
     assert isinstance(caught.value.__cause__, NonFiniteError)
 
 
+def test_a_nan_that_a_hook_wrote_is_not_the_environments():
+    batches = [TensorDict({"next": {"reward": torch.zeros(2, 3, 1)}}, [2, 3])]
+    loss = ScriptedLoss([float("nan")])
+    trainer = tiny_trainer(collector=batches, total_frames=6, loss_module=loss)
+    nan = torch.full((2, 3, 1), float("nan"))
+    trainer.register_op("batch_process", lambda batch: batch.copy().set(("next", "reward"), nan))
+    with pytest.raises(NonFiniteError, match="is nan: a hook at batch_process wrote it, and so"):
+        trainer.train()
+
+
 def example_trainer():
     return tiny_trainer(nan_guard=False)
