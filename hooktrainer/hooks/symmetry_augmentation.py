@@ -118,6 +118,11 @@ class SymmetryAugmentation(TrainerHookBase):
         """Register at ``process_optim_batch``, after the samplers, and with the loss."""
         super().register(trainer, name)
         loss: Any = trainer.loss_module
+        if hasattr(loss, "policy_terms"):
+            raise ConfigError(
+                f"SymmetryAugmentation: the policy of {type(loss).__name__} learns from whole "
+                "batches, and mini-batches are what this hook extends: use PPO."
+            )
         if isinstance(loss, Loss):
             self._read_keys(loss)
         if self.mirror_coeff:

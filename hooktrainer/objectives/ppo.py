@@ -14,7 +14,7 @@ from ..base.checks import check_rate, named
 from ..base.tensordicts import entries_of, mask_of
 from ..errors import ConfigError
 from ..networks import Policy, ValueNetwork
-from .common import DISTANCES, Entries, Loss, as_tensordict, evaluate, require
+from .common import DISTANCES, Entries, Loss, Term, as_tensordict, evaluate, require
 
 
 class ClipPPOLoss(Loss):
@@ -316,6 +316,13 @@ class TRPOLoss(Loss):
         """The parameters of the value that are not also the policy's."""
         actor = set(self.actor_network.parameters())
         return [p for p in self.critic_network.parameters() if p not in actor]
+
+    def add_term(self, term: Term) -> None:
+        """Raise ConfigError: a term would train no policy, since the optimizer trains the value."""
+        raise ConfigError(
+            "TRPOLoss takes no further terms: its policy learns by trust-region steps, which would "
+            "not minimize them. Use PPO, or leave the hook out that adds one."
+        )
 
     def losses(self, entries: Entries) -> dict[str, Tensor]:
         critic = self.critic_network

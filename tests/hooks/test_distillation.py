@@ -18,8 +18,14 @@ from hooktrainer import (
     find_policy,
     load_policy,
 )
-from hooktrainer.networks import CategoricalPolicy, DeterministicPolicy, DiagonalGaussianPolicy, mlp
-from hooktrainer.objectives import ImitationLoss
+from hooktrainer.networks import (
+    CategoricalPolicy,
+    DeterministicPolicy,
+    DiagonalGaussianPolicy,
+    ValueNetwork,
+    mlp,
+)
+from hooktrainer.objectives import ImitationLoss, TRPOLoss
 from hooktrainer.optim import FlatAdam
 from hooktrainer.testing import tiny_trainer
 
@@ -149,6 +155,13 @@ def agreement(student, teacher) -> float:
     state = 0.2 * torch.randn(500, 4, generator=torch.Generator().manual_seed(0))
     best = [policy.evaluate(state).argmax(-1) for policy in (student, teacher)]
     return (best[0] == best[1]).float().mean().item()
+
+
+def test_a_loss_that_would_not_train_the_policy_is_refused():
+    trainer = tiny_trainer(loss_module=TRPOLoss(choice(), ValueNetwork(mlp(4, 1))))
+    with pytest.raises(ConfigError, match=r"takes no further terms: its policy.*Use PPO"):
+        Distillation(choice()).register(trainer)
+    trainer.shutdown()
 
 
 def test_the_student_learns_what_the_teacher_does():

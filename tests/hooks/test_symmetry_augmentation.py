@@ -9,7 +9,7 @@ from tensordict import TensorDict
 
 from hooktrainer import CompiledStep, ConfigError, HookError, SymmetryAugmentation, Trainer
 from hooktrainer.networks import DiagonalGaussianPolicy, ValueNetwork, mlp
-from hooktrainer.objectives import ClipPPOLoss
+from hooktrainer.objectives import ClipPPOLoss, TRPOLoss
 from hooktrainer.testing import tiny_trainer
 
 
@@ -128,6 +128,14 @@ def test_a_mirror_loss_of_discrete_actions_is_refused():
     hook = SymmetryAugmentation(left_to_right, mirror_coeff=0.5)
     with pytest.raises(ConfigError, match="no policy of continuous actions: leave mirror_coeff"):
         small_ppo("CartPole-v1", total_frames=96, hooks=[hook])
+
+
+def test_the_policy_of_trpo_is_not_trained_on_mini_batches():
+    loss = TRPOLoss(DiagonalGaussianPolicy(Line(2.0, 0.5), 1), ValueNetwork(mlp(1, 1)))
+    trainer = tiny_trainer(loss_module=loss)
+    with pytest.raises(ConfigError, match=r"learns from whole batches.*use PPO"):
+        SymmetryAugmentation(opposite).register(trainer)
+    trainer.shutdown()
 
 
 def ppo(**options) -> Trainer:
