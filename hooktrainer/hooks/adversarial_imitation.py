@@ -44,7 +44,8 @@ class AdversarialImitation(LearnedReward):
         environment: Factor of the environment's reward, which is added.
 
     Raises:
-        ConfigError: If the expert's transitions lack an array of each, or a number is out of range.
+        ConfigError: If the expert's transitions lack an array of each, or a number is out of range,
+            such as ``actions`` for the expert's discrete ones.
     """
 
     saved_attributes = ("discriminator", "optimizer")
@@ -71,6 +72,17 @@ class AdversarialImitation(LearnedReward):
                 f"AdversarialImitation: the expert's data have no {sorted(missing)} that is one "
                 "array, of which it needs both: flatten what has several parts."
             )
+        action = self.expert["action"]
+        if not len(action):
+            raise ConfigError("AdversarialImitation: the expert's data have no transitions.")
+        # An index, which is not a quantity.
+        if not action.is_floating_point() and action[0].numel() == 1:
+            low, high = int(action.min()), int(action.max())
+            if low < 0 or high >= (self.actions or 0):
+                raise ConfigError(
+                    f"AdversarialImitation(actions={self.actions}): the expert's discrete actions "
+                    f"are {low} to {high}: pass the number of actions, which count from 0."
+                )
         self._expert = self._joined(self.expert)
         if self.discriminator is None:
             self.discriminator = mlp(self._expert.shape[-1], 1, (64, 64))

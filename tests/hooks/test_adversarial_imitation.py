@@ -129,3 +129,9 @@ def test_what_cannot_be_is_refused():
         AdversarialImitation(parts)
     with pytest.raises(ConfigError, match=r"have no \['action'\]"):
         AdversarialImitation(steps(3).exclude("action"), discriminator=mlp(3, 1))
+    with pytest.raises(ConfigError, match="have no transitions"):
+        AdversarialImitation(steps(0))
+    discrete = steps(3).set("action", torch.tensor([0, 2, 1]))
+    for number in (None, 2):
+        with pytest.raises(ConfigError, match="actions are 0 to 2: pass the number of actions"):
+            AdversarialImitation(discrete, actions=number)
