@@ -14,6 +14,7 @@ from ..errors import ConfigError
 from ..loop.hook import DEFAULT, EARLY
 from ..loop.loop import Loop
 from ..loop.metrics import Latest
+from ..objectives.common import require
 from .averaging import AveragingHook
 
 
@@ -74,7 +75,8 @@ class Curriculum(AveragingHook):
         """Record the episodes that ended. Metric: the level."""
         if self.above is not None:
             done = batch.get(("next", "done"))
-            ended = batch.get(self.key)[done].flatten().tolist()
+            hint = "Name an entry of info_keys, such as ('next', 'success')."
+            ended = require(batch, self.key, self, hint)[done].flatten().tolist()
             self._last = [*self._last, *ended][-self.episodes :]
         return {f"curriculum/{self.attribute}": Latest(self.level)}
 

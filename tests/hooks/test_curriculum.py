@@ -83,6 +83,13 @@ def test_an_attribute_that_cannot_be_set_is_named():
         collector.shutdown()
 
 
+def test_an_entry_that_batches_lack_is_named():
+    trainer = example_trainer()
+    Curriculum("g", [9.0, 10.0], above=[1.0], key=("next", "success")).register(trainer)
+    with pytest.raises(KeyError, match=r"needs .*success.*an entry of info_keys"):
+        trainer.train()
+
+
 # -- collectors ------------------------------------------------------------------------------------
 
 KINDS = {
