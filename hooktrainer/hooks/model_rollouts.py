@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,8 @@ class ModelRollouts(TrainerHookBase):
         num_rollouts: Rollouts each time.
         horizon: Steps of a rollout.
         terminates: Maps observations and next ones, ``[batch, features]`` each, to whether the
-            episode terminates, ``[batch, 1]``; ``None`` if it never does.
+            episode terminates, ``[batch, 1]``; ``None`` if it never does: warns where collected
+            episodes do.
     """
 
     saved_attributes = ("dynamics", "optimizer", "model_buffer")
@@ -67,6 +69,7 @@ class ModelRollouts(TrainerHookBase):
         for name in ("fit_steps", "num_rollouts", "horizon"):
             check_count(name, getattr(self, name))
         self.optimizer = torch.optim.AdamW(self.dynamics.parameters(), lr=self.lr, fused=True)
+        self._has_warned = False
 
     def observe(self, batch: TensorDictBase) -> None:
         """Update the model's normalization with the collected steps."""
@@ -75,7 +78,18 @@ class ModelRollouts(TrainerHookBase):
     def imagine(self) -> None:
         """Fit the model, and fill the model buffer with rollouts."""
         loss = self._fit()
-        observation = self.replay_buffer.sample(self.num_rollouts).get("observation")
+        collected = self.replay_buffer.sample(self.num_rollouts)
+        ended = collected["next", "terminated"]
+        # Only on the CPU: looking would wait for an accelerator.
+        if self.terminates is None and not self._has_warned and ended.is_cpu and ended.any():
+            self._has_warned = True
+            warnings.warn(
+                "ModelRollouts: episodes terminate, but imagined steps never do, so values are "
+                "wrong there: in Python, pass terminates=, a function of observations and next "
+                "ones.",
+                stacklevel=2,
+            )
+        observation = collected["observation"]
         for _ in range(self.horizon):
             action = self.actor.act(observation)["action"]
             following, reward = self.dynamics.sample(observation, action)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from tensordict import TensorDict
 
@@ -99,3 +100,15 @@ def example(trainer):
     model = DynamicsEnsemble(4, 2, num_models=2, num_cells=(8,))
     every = Every(batches=2)
     return ModelRollouts(model, policy, real, imagined, every=every, fit_steps=2, num_rollouts=5)
+
+
+def test_imagined_steps_that_never_end_are_reported():
+    hook, ended = make_hook(), transitions(10)
+    ended["next", "terminated"][:] = True
+    hook.replay_buffer.extend(ended)
+    with pytest.warns(UserWarning, match="imagined steps never do.*pass terminates="):
+        hook.imagine()
+    hook.imagine()  # once is enough
+    hook = make_hook(terminates=lambda observation, following: observation[:, :1] > 0)
+    hook.replay_buffer.extend(ended)
+    hook.imagine()
