@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDictBase, unravel_key
@@ -25,15 +24,14 @@ def blame_data(
         collected: The batch as it was collected.
         batch: The batch that the hooks at ``batch_process`` returned.
     """
-    searched: tuple[Any, ...] = (collected, batch, error.batch)
-    for data in searched:
-        for key in () if data is None else _given(data):
+    for data in [one for one in (collected, batch, error.batch) if one is not None]:
+        for key in _given(data):
             bad = data.get(key).isfinite().logical_not().nonzero()
             if len(bad):
                 place = bad[0].tolist()
                 at, source = "", "the environment gave it"
                 advice = "Let its reset() and step() return finite numbers."
-                if (data is collected or data is batch) and data.ndim > 1:
+                if any(data is whole for whole in (collected, batch)) and data.ndim > 1:
                     at = f" of environment {place[0]}, at step {place[1] + 1} of the batch,"
                 if data is batch and data is not collected:
                     source = "a hook at batch_process wrote it"
