@@ -93,13 +93,25 @@ def example_trainer():
     return tiny_trainer(collector=Continuous())
 
 
+def is_beyond(observation, following):
+    return following[:, :1] > 1
+
+
 def example(trainer):
     real, imagined = (ReplayBuffer(50, batch_size=4, keys=KEYS) for _ in range(2))
     ReplayBufferTrainer(real).register(trainer)
     policy = TanhGaussianPolicy(mlp(4, 4, (8,)), action_features=2)
     model = DynamicsEnsemble(4, 2, num_models=2, num_cells=(8,))
-    every = Every(batches=2)
-    return ModelRollouts(model, policy, real, imagined, every=every, fit_steps=2, num_rollouts=5)
+    return ModelRollouts(
+        model,
+        policy,
+        real,
+        imagined,
+        every=Every(batches=2),
+        fit_steps=2,
+        num_rollouts=5,
+        terminates=is_beyond,
+    )
 
 
 def test_imagined_steps_that_never_end_are_reported():
