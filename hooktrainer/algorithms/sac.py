@@ -78,7 +78,7 @@ class SAC(WithSACCritics, WithStateDependentExploration):
             "n_steps": 3,
             "scale_rewards": True,
             "alpha_init": 0.01,
-            "target_entropy": 0.0,
+            "target_entropy": -1.0,
             "lr": 7e-4,
             "eval_interval": 50_000,
             "eval_episodes": 20,
