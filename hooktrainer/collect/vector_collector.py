@@ -21,7 +21,7 @@ from ..errors import ConfigError, StateMismatchError, as_failure
 from ..loop.timing import Timing
 from .actors import Policy
 from .agent_groups import AgentGroup
-from .batched_env import BatchedEnv, EnvOptions, EpisodeSeeds, Restore
+from .batched_env import BatchedEnv, EnvOptions, EpisodeSeeds
 from .collector import Collector, Resumes
 from .compiled_rollout import CompiledRollout
 from .info import check_info_keys
@@ -289,10 +289,6 @@ class VectorCollector(Collector):
             f"A resumed run cannot restore the running episodes: {self.envs.lost}. It begins new "
             "ones; all else is exact."
         )
-
-    def describe_restore(self) -> list[Restore]:
-        """For each environment how its running episode comes back after a resume, and why so."""
-        return list(self.envs.restores)
 
     def _try_infos(self) -> None:
         """Play an episode of one environment, or its beginning: a missing info key is refused."""

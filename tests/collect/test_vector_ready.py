@@ -53,7 +53,7 @@ def test_a_wrapped_environment_is_restored_by_replay(mode: AutoresetMode) -> Non
         return VectorCollector(wrapped(factories, mode), frames_per_batch=21, seed=4)
 
     collector = build()
-    assert {restore.method for restore in collector.describe_restore()} == {"replay"}
+    assert {restore.method for restore in collector.envs.restores} == {"replay"}
     for _ in range(3):
         collector.collect()
         state = collector.state_dict()
@@ -68,7 +68,7 @@ def test_cartpole_keeps_what_was_set_since_it_was_built() -> None:
     env.max_episode_steps = 4
     collector = VectorCollector(env, frames_per_batch=60)
     assert collector.collect()["next", "step_count"].max() == 4
-    assert {restore.method for restore in collector.describe_restore()} == {"replay"}
+    assert {restore.method for restore in collector.envs.restores} == {"replay"}
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])

@@ -73,7 +73,7 @@ def test_every_kind_of_environment_is_resumed_exactly(name: str) -> None:
         return VectorCollector(frames_per_batch=5 * 13, seed=seed, traj_ids=True, **arguments)
 
     collector = build(seed=9)
-    assert {restore.method for restore in collector.describe_restore()} == {method}
+    assert {restore.method for restore in collector.envs.restores} == {method}
     for _ in range(3):
         collector.collect()
         resumed = build(seed=0)  # the seed is part of the state
@@ -166,7 +166,7 @@ def test_what_cannot_be_restored_is_said_at_the_start_and_again() -> None:
 
     collector = build()
     assert re.search(r"environments 1 \(.*Careless.*nondeterministic", collector.unsaved or "")
-    assert [restore.method for restore in collector.describe_restore()] == ["replay", "none"]
+    assert [restore.method for restore in collector.envs.restores] == ["replay", "none"]
     collector.collect()
     state = collector.state_dict()
     expected = collector.collect()
@@ -220,7 +220,7 @@ def test_new_episodes_where_restoring_is_not_asked_for(
     collector.collect()
     state = collector.state_dict()
     resumed = build(False)
-    assert {restore.method for restore in resumed.describe_restore()} == {"none"}
+    assert {restore.method for restore in resumed.envs.restores} == {"none"}
     resumed.load_state_dict(state)
     batch = resumed.collect()
     assert batch["collector", "traj_ids"][:, 0].tolist() == [2, 3]

@@ -91,7 +91,7 @@ def test_a_game_is_resumed_in_the_middle_of_a_life(workers: int) -> None:
         return VectorCollector(wrapped.train, num_envs=2, frames_per_batch=120, workers=workers)
 
     collector = build()
-    assert {restore.method for restore in collector.describe_restore()} == {"state"}
+    assert {restore.method for restore in collector.envs.restores} == {"state"}
     batch = collector.collect()
     assert batch["next", "terminated"].any()  # so that the running episodes are not first lives
     assert batch["next", "observation"].dtype == torch.uint8
