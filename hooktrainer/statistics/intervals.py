@@ -3,8 +3,8 @@
 Seeds are resampled within each task (Agarwal et al. 2021). With few seeds the plain bootstrap
 covers only 80 to 91 %, so its quantiles are moved outwards by Student's t and n / (n - 1)
 (Hesterberg 2015, "expanded percentiles"), from BCa intervals where defined, else percentile
-intervals. docs/statistics.md lists the measured coverage for every estimator, number of seeds and
-shape.
+intervals. docs/statistics-evidence.md lists the measured coverage for every estimator, number of
+seeds and shape.
 """
 
 from __future__ import annotations
