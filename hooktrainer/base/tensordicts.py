@@ -16,9 +16,7 @@ _make: Any = getattr(TensorDict, "_new_unsafe", TensorDict)
 
 
 def tensordict_of(
-    entries: Mapping[NestedKey, Any],
-    batch_size: torch.Size,
-    device: torch.device | None = None,
+    entries: Mapping[NestedKey, Any], batch_size: torch.Size, device: torch.device | None = None
 ) -> TensorDict:
     """Build a TensorDict of entries that are known to fit, without checks.
 

@@ -17,12 +17,7 @@ Probes = Annotated[UseAppendAction[tuple[str, ...]], shown_as("PROBE")]
 
 
 def check(
-    trainer: Trainer,
-    /,
-    *,
-    only: Probes = (),
-    timeout: Seconds = 120.0,
-    json: Flag = False,
+    trainer: Trainer, /, *, only: Probes = (), timeout: Seconds = 120.0, json: Flag = False
 ) -> int:
     """Score a trainer by small trainings whose results are known.
 

@@ -175,13 +175,7 @@ def render(
     if all:
         policies = list_policies(policies[0].path.parent)
     output.step_aside()
-    film = film_policies(
-        policies,
-        seed=seed,
-        episodes=episodes,
-        view=view,
-        trust=trust,
-    )
+    film = film_policies(policies, seed=seed, episodes=episodes, view=view, trust=trust)
     content = encode(film, file.suffix or file.name, quality=quality)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, content)

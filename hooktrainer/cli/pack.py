@@ -22,12 +22,7 @@ Hub = Annotated[str | None, shown_as("hf://USER/NAME|mlflow://NAME")]
 
 
 def pack(
-    policy: SavedSpec,
-    /,
-    *,
-    file: OptionalOutFile = None,
-    license: License = None,
-    push: Hub = None,
+    policy: SavedSpec, /, *, file: OptionalOutFile = None, license: License = None, push: Hub = None
 ) -> int:
     """Write a policy, its configuration, metrics, gallery and a card as one file to hand on.
 

@@ -111,12 +111,7 @@ def prune_policies(
 
 
 def rollback(
-    checkpoint: SavedSpec,
-    /,
-    *,
-    discard: Flag = False,
-    dry_run: Flag = False,
-    yes: Flag = False,
+    checkpoint: SavedSpec, /, *, discard: Flag = False, dry_run: Flag = False, yes: Flag = False
 ) -> int:
     """Go back to an earlier checkpoint of a run: make it the latest one.
 

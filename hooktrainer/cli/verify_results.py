@@ -26,12 +26,7 @@ RowName = Annotated[str | None, Positional, shown_as("[ROW]")]
 
 
 def verify_results(
-    row: RowName = None,
-    /,
-    *,
-    seed: Seed = None,
-    keep: Directory = None,
-    json: Flag = False,
+    row: RowName = None, /, *, seed: Seed = None, keep: Directory = None, json: Flag = False
 ) -> int:
     """Train one seed of a row of the results page again, and compare it, bit by bit.
 

@@ -33,11 +33,7 @@ _FIRST = ("eval/return", "eval/return_std", "eval/length", "train/return", "trai
 
 
 def watch(
-    run: OptionalRun = Path("runs"),
-    /,
-    *,
-    once: Flag = False,
-    interval: Seconds = 0.5,
+    run: OptionalRun = Path("runs"), /, *, once: Flag = False, interval: Seconds = 0.5
 ) -> int:
     """Watch a run while it trains: its progress, its metrics, and the time of its phases.
 

@@ -39,10 +39,7 @@ class TensorBoardSink(Sink):
     """
 
     name = "tensorboard"
-    imports = (
-        "tensorboard.plugins.hparams.summary_v2",
-        "tensorboard.summary.writer.record_writer",
-    )
+    imports = ("tensorboard.plugins.hparams.summary_v2", "tensorboard.summary.writer.record_writer")
 
     def __init__(self, directory: Path, run_name: str = "run", file: str | None = None) -> None:
         self.directory = directory

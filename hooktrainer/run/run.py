@@ -26,16 +26,7 @@ from ..log.sink import DEFAULT_LOGGERS, check_kinds
 from ..loop.hook import TrainerHookBase
 from ..loop.state import branched
 from ..networks.layers import Network
-from ..store import (
-    Best,
-    Checkpoint,
-    CheckpointManager,
-    Last,
-    Mirror,
-    fetch,
-    find,
-    list_checkpoints,
-)
+from ..store import Best, Checkpoint, CheckpointManager, Last, Mirror, fetch, find, list_checkpoints
 from ..store.backends import backend_name, get_backend
 from ..store.lookup import find_runs, run_of
 from ..store.mirror import is_url

@@ -190,12 +190,7 @@ class Profile:
     high: Scores
 
 
-def performance_profile(
-    scores: ArrayLike,
-    values: ArrayLike,
-    *,
-    minimize: bool = False,
-) -> Profile:
+def performance_profile(scores: ArrayLike, values: ArrayLike, *, minimize: bool = False) -> Profile:
     """Return a performance profile with percentile intervals of the stratified bootstrap.
 
     Args:
