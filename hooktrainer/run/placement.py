@@ -118,15 +118,17 @@ def _place(name: str, entry: re.Match[str], machine: Machine) -> Place:
     kind: Any = entry["kind"] or "gpu"
     ranges = entry["of"] or entry["bare"] or ("0" if kind == "gpu" else None)
     there = {"cpu": machine.cores, "gpu": tuple(range(machine.gpus)), "node": None}[kind]
-    numbers = there if there and ranges == "all" else _numbers(ranges)
+    if there is None and name == "learner":
+        raise ValueError("the learner runs where it is started; give it cpu or gpu")
+    if there is None and ranges == "all":
+        raise ValueError(f"{name}: node:all; give the machines by number, such as node:0-3")
+    if there == ():
+        raise ValueError(f"{name}: {kind}, but this machine has no CUDA device")
+    numbers = there if ranges == "all" else _numbers(ranges)
     count = entry["count"]
     place = Place(kind, numbers, None if count is None else int(count))
     if place.count == 0:
         raise ValueError("0 processes; give at least 1")
-    if there is None and name == "learner":
-        raise ValueError("the learner runs where it is started; give it cpu or gpu")
-    if there == ():
-        raise ValueError(f"{name}: {kind}, but this machine has no CUDA device")
     if there is not None and set(numbers or ()) - set(there):
         what = "CPU cores" if kind == "cpu" else "GPUs"
         raise ValueError(

@@ -56,7 +56,7 @@ def test_what_is_written_is_understood(text, places):
         ("collectors: cpu, 2", "'2' is no component and its place"),
         ("collectors: cpu, ", "'collectors: cpu,' is no component and its place"),
         ("", "'' is no component and its place"),
-        ("collectors: node:all", "'all'"),
+        ("collectors: node:all", "give the machines by number"),
     ],
 )
 def test_a_mistake_is_explained_in_one_line(text, problem):
@@ -64,6 +64,11 @@ def test_a_mistake_is_explained_in_one_line(text, problem):
         places_of(text, MACHINE)
     assert "\n" not in str(error.value)
     assert repr(text) in str(error.value)
+
+
+def test_all_gpus_of_a_machine_without_one_are_refused():
+    with pytest.raises(ConfigError, match="this machine has no CUDA device"):
+        places_of("learner: gpu:all", Machine((0, 1), 0))
 
 
 def options(placement=None, engine=None, collectors=None, **more):
