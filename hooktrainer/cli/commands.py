@@ -162,8 +162,8 @@ def _read(words: Sequence[str]) -> Callable[[], Any]:
         try:
             return parse(held, rest, prog=f"hooktrainer {name}")
         except SystemExit:
-            if not {"-h", "--help"}.isdisjoint(rest):
-                getattr(command, "after_help", lambda: None)()
+            if name == "train" and not {"-h", "--help"}.isdisjoint(rest):
+                command()  # lists what can be trained
             raise
     if not first.startswith("-"):
         named = [one.rpartition(" ") for one in COMMANDS]

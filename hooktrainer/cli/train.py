@@ -64,9 +64,6 @@ def train(words: Words = (), /, *, json: Flag = False) -> int | Callable[[], Non
     return 0
 
 
-train.after_help = train  # type: ignore[attr-defined]  # the list
-
-
 def train_algorithm(name: str, options: Sequence[str]) -> None:
     """Train in this process with the algorithm of this name; the options are its fields.
 

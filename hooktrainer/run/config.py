@@ -128,7 +128,7 @@ Rate = Annotated[float, Range(check_rate)]
 
 
 def marked(kind: type[Any], *marks: Mark) -> frozenset[str]:
-    """The names of the fields of a dataclass that have one of the marks."""
+    """Return the names of the fields of a dataclass that have one of the marks."""
     return frozenset(
         name
         for name, metadata in _metadata(kind).items()
@@ -137,9 +137,9 @@ def marked(kind: type[Any], *marks: Mark) -> frozenset[str]:
 
 
 def worth_trying(described: Any) -> dict[str, Candidates]:
-    """Search ranges of a dataclass by field, of those that have an effect in it.
+    """Return the search ranges of a dataclass by field; those of a subclass take precedence.
 
-    Those of a subclass take precedence.
+    Fields that have no effect with the other values of ``described`` are left out.
     """
     return {
         name: one
@@ -151,18 +151,18 @@ def worth_trying(described: Any) -> dict[str, Candidates]:
 
 
 def check_together(subject: str, described: Any, free: Collection[str] = ()) -> None:
-    """Raise ConfigError for fields that exclude each other, and for one that is given in vain.
+    """Raise ConfigError for fields that exclude each other, and for one that has no effect.
 
-    Fields that are ``free`` may be in vain.
+    Fields in ``free`` may have no effect.
     """
     metadata = _metadata(type(described))
     for field in fields(described):
         given = getattr(described, field.name)
-        in_vain = field.name not in free and given != field.default
+        is_given = field.name not in free and given != field.default
         for mark in metadata[field.name]:
             if isinstance(mark, Without) and given is not None:
                 _check_without(subject, described, field.name, mark)
-            elif isinstance(mark, Needs) and in_vain:
+            elif isinstance(mark, Needs) and is_given:
                 _check_needs(subject, described, field.name, mark)
 
 
@@ -208,30 +208,28 @@ def check_ranges(subject: str, described: Any) -> None:
                 raise ConfigError(f"{subject}: {name}={value!r}: pass a number.")
 
 
-hints_of: Callable[[Any], Mapping[str, Any]] = functools.cache(
-    functools.partial(get_type_hints, include_extras=True)
-)
-"""The annotations of a class by field, with their marks and ranges."""
+@functools.cache
+def hints_of(kind: Any) -> Mapping[str, Any]:
+    """Return the annotations of a class by field, with their marks and ranges."""
+    return get_type_hints(kind, include_extras=True)
 
 
 def _with_members(hint: Any) -> Iterator[Any]:
-    """A type, and its arguments at every depth."""
+    """Yield a type, and its arguments at every depth."""
     yield hint
     for member in get_args(hint):
         yield from _with_members(member)
 
 
-def _find_metadata(kind: type[Any]) -> Mapping[str, Sequence[Any]]:
+@functools.cache
+def _metadata(kind: Any) -> Mapping[str, Sequence[Any]]:
+    """Return the metadata of a class's annotations by field, base classes included."""
     metadata: dict[str, list[Any]] = {}
     for base in filter(is_dataclass, kind.__mro__):
         for field in fields(base):
             for hint in _with_members(hints_of(base)[field.name]):
                 metadata.setdefault(field.name, []).extend(getattr(hint, "__metadata__", ()))
     return metadata
-
-
-_metadata: Callable[[Any], Mapping[str, Sequence[Any]]] = functools.cache(_find_metadata)
-"""Metadata of the annotations of a class by field, base classes included."""
 
 
 if TYPE_CHECKING:  # Python also accepts these; `__post_init__` converts them
@@ -344,7 +342,7 @@ class RunConfig:
         return code_of(str(values.get("env", "")), values.get("env_kwargs") or {}, ())
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields as plain values, as ``config.yaml`` holds them."""
+        """Return the fields as plain values, as ``config.yaml`` holds them."""
         plain = to_plain({one.name: getattr(self, one.name) for one in fields(self)})
         hidden = {n: without_password(plain[n]) for n in ("mirror", "resume") if plain[n]}
         return {**plain, **hidden}
@@ -379,7 +377,7 @@ def read_named(file: Path) -> dict[str, Any]:
 
 
 def take_config(words: Sequence[str]) -> tuple[Path | None, bool, list[str]]:
-    """The file that ``--config`` names, whether ``--trust`` goes with it, and the other words."""
+    """Return the file of ``--config``, whether ``--trust`` is given, and the other words."""
     end = words.index("--") if "--" in words else len(words)
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument(OPTION)
@@ -478,7 +476,7 @@ def from_plain(kind: type[Any], plain: Mapping[str, Any], subject: str) -> dict[
 def values_in(
     kind: type[Any], file: Path, given: Collection[str] = (), *, trust: bool = False
 ) -> dict[str, Any]:
-    """The values of fields in a file, except those that are ``given`` otherwise.
+    """Return the values of fields in a file, except those that are ``given`` otherwise.
 
     Raises:
         ConfigError: If it is no configuration of ``kind``, or imports or runs something that needs
@@ -534,6 +532,6 @@ def _value(value: Any, hint: Any) -> Any:
 
 
 def field_of(option: str) -> str:
-    """The field of an option on a command line: ``lr`` for ``--lr=0.1``."""
+    """Return the field of an option on a command line: ``lr`` for ``--lr=0.1``."""
     name = option[2:].split("=", 1)[0].replace("-", "_")
     return name.removeprefix("no_")
