@@ -46,11 +46,11 @@ OptionalOutFile = Annotated[
 ]
 """A file to write, optional."""
 
-Seed = Annotated[int | None, shown_as("SEED")]
-"""A seed, optional."""
-
-Number = Annotated[int, shown_as("SEED")]
+Seed = Annotated[int, shown_as("SEED")]
 """A seed."""
+
+OptionalSeed = Annotated[int | None, shown_as("SEED")]
+"""A seed, optional."""
 
 Count = Annotated[int, shown_as("N")]
 """A number of things."""

@@ -15,13 +15,13 @@ from . import output
 from .arguments import (
     Count,
     Flag,
-    Number,
     OptionalOutFile,
     OutFile,
     Pixels,
     RunPath,
     SavedSpec,
     Seconds,
+    Seed,
     shown_as,
 )
 
@@ -38,7 +38,7 @@ def gallery(
     /,
     *,
     html: OptionalOutFile = None,
-    seed: Number = EVALUATION_SEED,
+    seed: Seed = EVALUATION_SEED,
     episodes: Count = 10,
     size: Pixels = 360,
     seconds: Seconds = 15.0,
@@ -100,7 +100,7 @@ def gallery(
 
 
 def _report(made: Gallery, json: bool) -> int:
-    from ..show.gallery.film import return_text
+    from ..show.html import return_text
 
     if json:
         output.print_json([_as_json(exhibit) for exhibit in made.exhibits])
@@ -137,7 +137,7 @@ def render(
     *,
     file: OutFile,
     all: Flag = False,
-    seed: Number = EVALUATION_SEED,
+    seed: Seed = EVALUATION_SEED,
     episodes: Count = 1,
     fps: Rate = 25.0,
     size: Pixels = 360,

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from ..base.checks import check_count
 from . import output
-from .arguments import Flag, OptionalCount, SavedSpec, Seed, shown_as
+from .arguments import Flag, OptionalCount, OptionalSeed, SavedSpec, shown_as
 from .policies import print_episodes
 
 _VERDICTS = {
@@ -22,7 +22,7 @@ def play(
     policy: SavedSpec,
     /,
     *,
-    seed: Seed = None,
+    seed: OptionalSeed = None,
     episodes: OptionalCount = None,
     render: Render = None,
     draw: Flag = False,
@@ -50,6 +50,7 @@ def play(
 
     from ..policies import Evaluation, load_policy, play_episodes
     from ..policies.saved import EPISODES, SEED
+    from ..show.html import return_text
 
     if episodes is not None:
         check_count("--episodes", episodes)
@@ -76,5 +77,5 @@ def play(
     else:
         print_episodes(result)
         name = f"{loaded.saved.environment.name}, policy at {loaded.frames:,} frames, seed {seed}"
-        output.line(f"{name}: return {result.mean:.1f} ± {result.std:.1f}; {_VERDICTS[same]}")
+        output.line(f"{name}: return {return_text(result)}; {_VERDICTS[same]}")
     return 1 if same is False else 0

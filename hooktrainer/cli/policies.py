@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.checks import EVALUATION_SEED, check_count
 from ..base.words import plural, shell_word
 from . import output
-from .arguments import Count, Flag, Number, RunPath, SavedSpec
+from .arguments import Count, Flag, RunPath, SavedSpec, Seed
 
 if TYPE_CHECKING:
     from ..policies import Evaluation, SavedPolicy
@@ -105,7 +105,7 @@ def evaluate(
     run: RunPath,
     /,
     *,
-    seed: Number = EVALUATION_SEED,
+    seed: Seed = EVALUATION_SEED,
     episodes: Count = 10,
     again: Flag = False,
     trust: Flag = False,
@@ -178,5 +178,6 @@ def _entries(policies: list[SavedPolicy]) -> list[dict[str, Any]]:
 
 
 def _return(saved: SavedPolicy) -> str:
-    evaluation = saved.evaluation
-    return "not played" if evaluation is None else f"{evaluation.mean:.1f} ± {evaluation.std:.1f}"
+    from ..show.html import return_text
+
+    return "not played" if saved.evaluation is None else return_text(saved.evaluation)

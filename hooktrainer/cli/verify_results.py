@@ -15,7 +15,7 @@ from tyro.conf import Positional
 from ..base.words import did_you_mean, ranges
 from ..errors import ConfigError
 from . import output
-from .arguments import Directory, Flag, Seed, shown_as
+from .arguments import Directory, Flag, OptionalSeed, shown_as
 from .verify_resume import ScriptFailedError, finish, running, workplace
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ RowName = Annotated[str | None, Positional, shown_as("[ROW]")]
 
 
 def verify_results(
-    row: RowName = None, /, *, seed: Seed = None, keep: Directory = None, json: Flag = False
+    row: RowName = None, /, *, seed: OptionalSeed = None, keep: Directory = None, json: Flag = False
 ) -> int:
     """Train one seed of a row of the results page again, and compare it, bit by bit.
 

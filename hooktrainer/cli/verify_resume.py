@@ -21,7 +21,7 @@ from ..loop.signals import ending_cleanly
 from ..store import list_checkpoints
 from ..store.run_dir import RunDir
 from . import output
-from .arguments import Directory, Flag, Patterns, ScriptArgs, Seed, shown_as
+from .arguments import Directory, Flag, OptionalSeed, Patterns, ScriptArgs, shown_as
 from .scripts import MIRROR_OPTIONS, find_trainable, refuse_run_options, without
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def verify_resume(
     /,
     *,
     kills: int = 3,
-    seed: Seed = None,
+    seed: OptionalSeed = None,
     keep: Directory = None,
     ignore: Patterns = (),
     json: Flag = False,

@@ -7,8 +7,12 @@ import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import TYPE_CHECKING
 
 from .chart import COLORS
+
+if TYPE_CHECKING:
+    from ..policies import Evaluation
 
 LIGHT = (
     *("#0b6bcb", "#d9480f", "#2b8a3e", "#9c36b5", "#0c8599"),
@@ -131,3 +135,8 @@ def spread_text(mean: float, deviation: float | None) -> str:
         return f"{number_text(mean)} ± 0"
     decimals = min(6, max(0, 1 - math.floor(math.log10(deviation))))
     return f"{mean:,.{decimals}f} ± {deviation:,.{decimals}f}"
+
+
+def return_text(evaluation: Evaluation) -> str:
+    """Format the mean return and its standard deviation, such as ``471 ± 22``."""
+    return spread_text(evaluation.mean, evaluation.std if evaluation.episodes > 1 else None)

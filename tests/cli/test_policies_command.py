@@ -12,6 +12,7 @@ from hooktrainer import list_policies
 from hooktrainer.loop import Progress
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies import PolicyRecorder, evaluate_policy, evaluate_run
+from hooktrainer.show.html import return_text
 
 
 @pytest.fixture
@@ -41,8 +42,7 @@ def test_list_shows_the_return_of_each_policy(call, run):
         ("100", "10 s"),
         ("1,000", "1 min 40 s"),
     ]
-    first = list_policies(run)[0].evaluation
-    assert table[0][2] == f"{first.mean:.1f} ± {first.std:.1f}"
+    assert table[0][2] == return_text(list_policies(run)[0].evaluation)
     assert [row[2] == "not played" for row in table] == [False, False, True]
     assert [row[-1] for row in table] == ["", "best", "latest"]
     assert f"3 policies of CartPole-v1 in {run}" in done.out

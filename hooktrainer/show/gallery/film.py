@@ -12,9 +12,9 @@ import numpy as np
 
 from ...base.words import duration, plural
 from ...errors import ConfigError
-from ...policies import Evaluation, SavedPolicy, load_policy
+from ...policies import SavedPolicy, load_policy
 from ...policies.saved import SEED
-from ..html import number_text, spread_text
+from ..html import number_text
 from .recording import Frame, Recording, View, record_episodes
 
 _HOLD_SECONDS: Final = 0.8  # the last picture is held before the film repeats
@@ -222,8 +222,3 @@ def _captioned(saved: SavedPolicy, recording: Recording) -> Film:
         aside += f" · {duration(recording.seconds_shown)} of {duration(recording.seconds)}"
     film = Film(recording.frames, recording.fps)
     return film.with_caption(plural(saved.frames, "frame"), aside)
-
-
-def return_text(evaluation: Evaluation) -> str:
-    """Format mean and standard deviation with two digits of the deviation, such as ``471 ± 22``."""
-    return spread_text(evaluation.mean, evaluation.std if evaluation.episodes > 1 else None)

@@ -24,10 +24,10 @@ from ...policies.saved import EPISODES, SEED
 from ...store.run_dir import RunDir
 from ..chart import Marker, chart, figure
 from ..curves import Band, Curve, read_curves
-from ..html import document, number_text, table
+from ..html import document, number_text, return_text, table
 from ..report.summary import RunSummary, summarize
 from .exhibits import Exhibit, make_exhibits
-from .film import columns_of, decode, return_text
+from .film import columns_of, decode
 from .play import STYLE as PLAY_STYLE
 from .play import playground
 from .recording import View

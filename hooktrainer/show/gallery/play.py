@@ -20,8 +20,8 @@ from ...base.words import listed, plural
 from ...errors import CheckpointError, ConfigError
 from ...policies import load_policy
 from ...policies.policy_files import PolicyContent, read_content, read_facts
+from ..html import return_text
 from .exhibits import Exhibit
-from .film import return_text
 
 WORLDS: Final = {
     "CartPole-v1": "Drag the pole or the cart",
