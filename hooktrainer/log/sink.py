@@ -358,20 +358,19 @@ def make_sinks(
     """
     own = {} if run_id is None else {"hooktrainer.run_id": run_id}
     name, experiment = printable(directory.absolute().name), printable(experiment)
-    place: dict[str, Any] = {"directory": directory}
-    named = place | {"run_name": name}
+    named: dict[str, Any] = {"directory": directory, "run_name": name}
+    tags, config = own | dict(mlflow.get("tags") or {}), own | dict(wandb.get("config") or {})
+    labels = {"run": name, "run_id": run_id or ""}
     arguments: dict[str, dict[str, Any]] = {
         "csv": {"path": directory / "metrics.csv"},
         "tensorboard": {"directory": directory / "tensorboard", "run_name": name},
-        "mlflow": named | {"experiment": experiment, "store": store, **mlflow},
-        "wandb": named | {"project": experiment, **wandb},
-        "prometheus": place | {"labels": {"run": name, "run_id": run_id or ""}},
+        "mlflow": named | {"experiment": experiment, "store": store, **mlflow, "tags": tags},
+        "wandb": named | {"project": experiment, **wandb, "config": config},
+        "prometheus": {"directory": directory, "labels": labels},
     }
-    arguments["mlflow"]["tags"] = own | dict(mlflow.get("tags") or {})
-    arguments["wandb"]["config"] = own | dict(wandb.get("config") or {})
     if "csv" in kinds or any(sink_class(kind).needs for kind in kinds):
         kinds = ["csv", *(kind for kind in kinds if kind != "csv")]
-    return {kind: sink_class(kind)(**arguments.get(kind, place)) for kind in kinds}
+    return {kind: sink_class(kind)(**arguments[kind]) for kind in kinds}
 
 
 def import_sinks(kinds: Sequence[str]) -> None:
