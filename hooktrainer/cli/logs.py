@@ -43,7 +43,7 @@ def tensorboard(run: RunPath, /, *, port: Port = None, host: Host = "localhost")
 def logs_of(place: Path) -> Path:
     """Return the directory for TensorBoard to read, or raise FileNotFoundError."""
     if not place.is_dir():
-        raise FileNotFoundError(f"there is no run {place}.")
+        raise FileNotFoundError(no_run(place))
     logs = RunDir(place).logs
     chosen = logs if logs.is_dir() else place
     if next(chosen.rglob("*tfevents*"), None) is None:

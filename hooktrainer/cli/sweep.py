@@ -204,8 +204,10 @@ def _decided(made: Sweep, fresh: int) -> tuple[Trial | None, Confirmation | None
 
 
 def _line(made: Sweep, trial: Trial) -> str:
+    from ..show.report.grouping import short
+
     settings = made.space.settings(trial.params).items()
-    pairs = ", ".join(f"{n}={v:.3g}" if isinstance(v, float) else f"{n}={v}" for n, v in settings)
+    pairs = ", ".join(f"{name}={short(value)}" for name, value in settings)
     value = "failed" if trial.value is None else f"{trial.value:,.5g}"
     how = {"pruned": ", ended early", "fail": f": {trial.failure}"}.get(trial.state, "")
     return f"trial {trial.number}: {value}{how} ({pairs})"

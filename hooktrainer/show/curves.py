@@ -30,9 +30,9 @@ class Band:
     count: int
 
     @classmethod
-    def around(cls, frames: NDArray[Any], middle: NDArray[np.float64], count: int = 1) -> Band:
-        """Make a band without a spread."""
-        return cls(frames.astype(np.float64), middle, middle, middle, count)
+    def around(cls, frames: NDArray[Any], middle: NDArray[np.float64]) -> Band:
+        """Make the band of one curve, without a spread."""
+        return cls(frames.astype(np.float64), middle, middle, middle, 1)
 
 
 def read_curves(run: RunDir, names: Iterable[str] | None = None) -> dict[str, Curve]:

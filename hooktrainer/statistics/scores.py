@@ -159,7 +159,7 @@ class Reference:
 
 # -- Reference scores that are known, by environment, and where they are from.
 
-_MEASURED = "random play, 1,000 episodes (CartPole) or 300; {} from Gymnasium {}"
+_MEASURED = "random play, 1,000 episodes (CartPole) or 300; {} from Gymnasium 1.4"
 _D4RL = "random and expert, D4RL (Fu et al. 2020), measured in version 2"
 _ATARI = "random and human, Wang et al. 2016, as in DQN Zoo (Quan and Ostrovski 2020)"
 _GYMNASIUM = {
@@ -198,7 +198,7 @@ zaxxon 32.5 9173.3
 def _all() -> dict[str, Reference]:
     found = {}
     for env, (low, high, what) in _GYMNASIUM.items():
-        found[env] = Reference(low, high, _MEASURED.format(what, "1.4"))
+        found[env] = Reference(low, high, _MEASURED.format(what))
     for body, (low, high) in _MUJOCO.items():
         found |= {f"{body}-{version}": Reference(low, high, _D4RL) for version in ("v4", "v5")}
     for line in _GAMES.split(","):

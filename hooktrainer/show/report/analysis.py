@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base.words import duration
+from ...base.words import duration, plural
 from ...errors import ConfigError
 from ...statistics import (
     Decision,
@@ -345,4 +345,4 @@ def _open(first: str, second: str, a: Scores, b: Scores, comparisons: int) -> st
     if need is None:
         return f"{first} and {second} are not told apart, and 1,000 seeds would hardly do it"
     more = max(1, need - have)
-    return f"about {more} more seed{'s' * (more != 1)} each would separate {first} from {second}"
+    return f"about {plural(more, 'more seed')} each would separate {first} from {second}"

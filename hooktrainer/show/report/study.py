@@ -88,11 +88,11 @@ def read_study(
     curves: dict[Path, Mapping[str, Curve]] = {}
     for run in runs:
         curves[run.path] = read_curves(RunDir(run.path), [metric, "time/fps"])
-        why = _reason(run, metric in curves[run.path], unfinished)
+        why = _reason(run, metric, curves[run.path], unfinished)
         if why is None:
             counted.append(run)
         else:
-            left_out.append((run.path, why.replace("{metric}", metric)))
+            left_out.append((run.path, why))
     by_task: dict[str, list[RunSummary]] = {}
     for run in counted:
         by_task.setdefault(str(run.options.get("env") or ""), []).append(run)
@@ -117,14 +117,16 @@ def read_study(
     return Study(metric, tasks, left_out, minimize)
 
 
-def _reason(run: RunSummary, measured: bool, unfinished: bool) -> str | None:
+def _reason(
+    run: RunSummary, metric: str, curves: Mapping[str, Curve], unfinished: bool
+) -> str | None:
     """Return why a run does not count; ``None`` if it does."""
     if is_for_tuning(run.seed):
         return "its seed is one of tuning, whose runs are no evidence for what was chosen"
     if run.status == "unknown" and run.reason:
         return run.reason  # its group is unknown
-    if not measured:
-        return "it has no {metric}"
+    if metric not in curves:
+        return f"it has no {metric}"
     if run.status not in ENDED and not unfinished:
         verbs = {"running": "is still ", "interrupted": "was "}
         return (
