@@ -137,11 +137,13 @@ def exchange(rank: int, port: int, results: Any) -> None:
             ranks.average([gradient])
 
         found["gradients, ms"][number] = median_seconds(average, calls) * 1e3
-    found["meeting, ms"] = median_seconds(lambda: ranks.meet("the end of a batch", None), 50) * 1e3
+    found["meeting, ms"] = (
+        median_seconds(lambda: ranks.all_gather("the end of a batch", None), 50) * 1e3
+    )
     window = {f"metric/{i}": float(i) for i in range(30)}
     place = "the end of a log window"
     found["log window of 30 metrics, ms"] = (
-        median_seconds(lambda: ranks.meet(place, window), 10) * 1e3
+        median_seconds(lambda: ranks.all_gather(place, window), 10) * 1e3
     )
     share = rng_state()
     found["random state to a checkpoint, ms"] = (

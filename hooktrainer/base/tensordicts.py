@@ -11,7 +11,7 @@ from torch import nn
 
 from .words import listed
 
-# tensordict's own way, which torchrl takes as well; if it goes, the checks come back.
+# Private in tensordict, but used by torchrl; without it, the checks are made.
 _make: Any = getattr(TensorDict, "_new_unsafe", TensorDict)
 
 
@@ -42,7 +42,7 @@ def nested(entries: Mapping[NestedKey, Any]) -> dict[str, Any]:
 
 
 def entries_of(batch: TensorDictBase, keys: Iterable[NestedKey]) -> dict[NestedKey, Any]:
-    """Return the existing ones of some entries, in a third of the time of ``get``."""
+    """Return those of some entries that exist, three times as fast as ``get``."""
     if batch.__class__ is not TensorDict:  # a lazy stack would stack all that it has
         values = ((key, batch.get(key, None)) for key in keys)
         return {key: value for key, value in values if value is not None}
@@ -73,7 +73,7 @@ def laid_out_as(like: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(like, dtype=tensor.dtype).copy_(tensor)
 
 
-# -- Which steps of a batch are data: those that its collector did not add as padding.
+# -- The steps of a batch that are data, and not padding.
 
 Batch = TypeVar("Batch", bound=TensorDictBase)
 
@@ -86,7 +86,7 @@ def device_of(batch: TensorDictBase) -> torch.device:
 
 def mask_of(batch: TensorDictBase) -> torch.Tensor | None:
     """Return which steps are not padding, bool ``[*batch]``; ``None`` for all."""
-    if "collector" not in batch.keys():  # noqa: SIM118 (a look that is quicker than get)
+    if "collector" not in batch.keys():  # noqa: SIM118 (faster than get)
         return None
     mask: torch.Tensor | None = batch.get(("collector", "mask"), None)
     return mask
@@ -110,7 +110,7 @@ def valid_steps(batch: Batch) -> Batch:
     return batch if mask is None else batch[mask]
 
 
-# -- Which entries of what a loss module returns are minimized, and their sum.
+# -- The losses among the entries that a loss module returns, and their sum.
 
 
 def is_loss(key: Any) -> bool:
@@ -136,7 +136,7 @@ def total_loss(
     return total
 
 
-# -- Networks whose parameters are parts of tensors that several processes hold together.
+# -- Networks with `DTensor` parameters, which are sharded over several processes.
 
 
 def is_dtensor(value: Any) -> bool:

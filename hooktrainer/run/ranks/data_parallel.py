@@ -1,4 +1,4 @@
-"""`DataParallel`: what makes a trainer one of several ranks."""
+"""`DataParallel`: turns a trainer into one of several ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from ...base.tensordicts import is_sharded
 from ...hooks.optimizer import OptimizerHook
 from ...loop.hook import FIRST, LAST, TrainerHookBase
 from ...loop.metrics import WindowValue
-from .gradients import AverageGradients, share_optimizer_state, statistics_of, tensors_of, whole
+from .gradients import (
+    AverageGradients,
+    full_tensor,
+    shard_optimizer_state,
+    statistics_of,
+    tensors_of,
+)
 from .rank_state import seed_rank, tree_digest
 from .ranks import RankControl, Ranks, RanksError
 
@@ -28,15 +34,14 @@ class DataParallel(TrainerHookBase):
     - gives the collector and every hook that has a method ``shard(rank, world_size)`` this rank's
       share: environments, mini-batches and samples are divided, so that options mean the same with
       any number of ranks;
-    - begins with the parameters of rank 0 and random numbers of each rank's own;
+    - starts with the parameters of rank 0, and different random numbers on each rank;
     - averages the gradients over the ranks, during the backward pass, before they are clipped;
-    - has hooks with an attribute ``average_over_ranks`` average their own tensors by it;
+    - sets the attribute ``average_over_ranks`` of hooks that have it, to average their tensors;
     - counts the frames of all ranks, and averages metrics over them when a log window closes;
     - reports the times of rank 0, with what it waits for the others as ``time/ranks``;
-    - has all ranks stop, save and log at the same batch, whichever asked for it;
-    - takes out the hooks marked ``rank_zero_only`` on the other ranks;
-    - lets parameters that `shard_parameters` has shared out be, evaluates on all ranks if there are
-      some, and puts them together for checkpoints;
+    - makes all ranks stop, save and log at the same batch, whichever requested it;
+    - removes hooks marked ``rank_zero_only`` from the other ranks, unless parameters are sharded by
+      `shard_parameters`: these are gathered for checkpoints, and all ranks evaluate together;
     - compares the ranks' parameters at the end.
 
     Args:
@@ -64,7 +69,7 @@ class DataParallel(TrainerHookBase):
                 hook.shard(ranks.rank, ranks.world_size)
         sharded = is_sharded(trainer.loss_module)
         for other, hook in list(trainer.registry.modules.items()):
-            # A network that is shared out can only be called by all ranks together.
+            # A sharded network can only be called by all ranks together.
             if ranks.rank and getattr(hook, "rank_zero_only", False) and not sharded:
                 trainer.remove_hook(other)
             if hasattr(hook, "average_over_ranks"):
@@ -74,7 +79,7 @@ class DataParallel(TrainerHookBase):
                 self._gradients.append(AverageGradients(ranks, hook.optimizer, waits))
                 hook.gradient_hooks.append(self._gradients[-1])
                 if sharded:
-                    share_optimizer_state(hook.optimizer)
+                    shard_optimizer_state(hook.optimizer)
         if isinstance(trainer.loss_module, torch.nn.Module):
             tensors = tensors_of(trainer.loss_module)
             ranks.broadcast_tensors([t for t in tensors if type(t) is torch.Tensor])
@@ -88,14 +93,14 @@ class DataParallel(TrainerHookBase):
         trainer.register_op("post_steps_log", self._end_batch, priority=LAST)
 
     def on_train_start(self, trainer: Trainer) -> None:
-        """Note where the run stands."""
+        """Store the frames at which training starts."""
         self._frames = trainer.progress.frames
 
     def _begin_batch(self, batch: TensorDictBase) -> None:
-        """Count the frames of all ranks, and take rank 0's clock."""
+        """Count the frames of all ranks, and use rank 0's clock."""
         progress = self.trainer.progress
         counts = [progress.frames - self._frames, int(progress.seconds * 1e9)]
-        rows = self._ranks.meet("the start of a batch", counts)
+        rows = self._ranks.all_gather("the start of a batch", counts)
         progress.frames = self._frames = self._frames + sum(frames for frames, _ in rows)
         progress.seconds = rows[0][1] * 1e-9
 
@@ -109,7 +114,7 @@ class DataParallel(TrainerHookBase):
     def _combine(self, window: Mapping[str, WindowValue]) -> dict[str, WindowValue]:
         """Add up what the ranks logged: means are over all values of all ranks."""
         together: dict[str, WindowValue] = {}
-        for part in self._ranks.meet("the end of a log window", dict(window)):
+        for part in self._ranks.all_gather("the end of a log window", dict(window)):
             for name, value in part.items():
                 seen = together.get(name)
                 together[name] = value if seen is None else seen + value
@@ -124,8 +129,10 @@ class DataParallel(TrainerHookBase):
         if not isinstance(trainer.loss_module, torch.nn.Module):
             return
         # Copies, since fully_shard cannot free memory that NumPy has seen.
-        own = {n: whole(p.detach()).clone() for n, p in trainer.loss_module.named_parameters()}
-        digests = self._ranks.meet("the end of the run", tree_digest(own))
+        own = {
+            n: full_tensor(p.detach()).clone() for n, p in trainer.loss_module.named_parameters()
+        }
+        digests = self._ranks.all_gather("the end of the run", tree_digest(own))
         if len(set(digests)) > 1:
             raise RanksError(f"the ranks' parameters differ at the end: {', '.join(digests)}")
 

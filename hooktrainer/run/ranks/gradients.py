@@ -15,8 +15,8 @@ from ...networks.ensemble import BatchRenorm
 from ...networks.layers import RunningNorm
 from .ranks import Ranks
 
-_FIRST = 2**20  # bytes; the gradients that are known first go soon
-_BUCKET = 25 * 2**20  # what torch's DistributedDataParallel sends at once, too
+_FIRST = 2**20  # bytes of the first bucket, small so that it is sent early
+_BUCKET = 25 * 2**20  # as in torch's DistributedDataParallel
 
 
 class AverageGradients:
@@ -24,11 +24,11 @@ class AverageGradients:
 
     With equal shares on every rank that is the gradient of the loss's mean over all of them.
 
-    Gradients are put together in buckets, the last layers' first, and a bucket is sent as soon as
-    backward has computed what belongs to it. Buckets go in the same order on every rank. Gradients
-    that backward does not announce, such as those of a compiled graph, are sent at the end. So any
-    loss and any number of optimizers will do, if they are the same on every rank. Nothing is sent
-    in a backward pass during which ``waits()`` is true, as while gradients are accumulated.
+    Gradients are grouped in buckets, those of the last layers first. Buckets are sent in the same
+    order on every rank, each as soon as the backward pass has computed its gradients. Gradients
+    without a backward hook, such as those of a compiled graph, are sent at the end. Any loss and
+    any number of optimizers work, if they are the same on every rank. Nothing is sent in a backward
+    pass during which ``waits()`` is true, as while gradients are accumulated.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class AverageGradients:
         ]
 
     def __call__(self, optimizer: torch.optim.Optimizer) -> None:
-        """Average the gradients of ``optimizer``: send what is left, and wait for all."""
+        """Send the remaining gradients, and wait for the means of all."""
         for bucket in self._buckets[self._next :]:
             bucket.send()
         for bucket in self._buckets:
@@ -60,14 +60,14 @@ class AverageGradients:
         self._next = 0
 
     def close(self) -> None:
-        """Remove the hooks of backward."""
+        """Remove the backward hooks."""
         for handle in self._handles:
             handle.remove()
 
     def _note(self, bucket: _Bucket, parameter: torch.Tensor) -> None:
         if self._waits():
             return
-        if id(parameter) in bucket.known:  # this is another backward, before a step
+        if id(parameter) in bucket.known:  # a second backward pass before a step
             for other in self._buckets:
                 other.receive()
             self._next = 0
@@ -89,7 +89,7 @@ class _Bucket:
         self._arrive: Callable[[], None] | None = None
 
     def send(self) -> None:
-        """Send the gradients there are."""
+        """Send the gradients that exist."""
         grads = [p.grad.detach().reshape(-1) for p in self.parameters if p.grad is not None]
         if grads:
             self._sent = [p for p in self.parameters if p.grad is not None]
@@ -97,7 +97,7 @@ class _Bucket:
             self._arrive = self._ranks.send_mean(self._flat)
 
     def receive(self) -> list[tuple[nn.Parameter, torch.Tensor]]:
-        """Wait for the means of what was sent."""
+        """Wait for the means, and return them by parameter."""
         self.known.clear()
         if self._arrive is None:
             return []
@@ -108,7 +108,7 @@ class _Bucket:
 
 
 def _cut(parameters: Sequence[Any]) -> Iterator[list[nn.Parameter]]:
-    """Parameters of one kind that are together no larger than a bucket, from the last on."""
+    """Yield buckets of parameters of one dtype and device, from the last parameter on."""
     bucket: list[nn.Parameter] = []
     size, most = 0, _FIRST
     for parameter in reversed(parameters):
@@ -124,25 +124,25 @@ def _cut(parameters: Sequence[Any]) -> Iterator[list[nn.Parameter]]:
 
 
 def tensors_of(module: nn.Module) -> list[torch.Tensor]:
-    """The parameters and buffers of a module, each once."""
+    """Return the parameters and buffers of a module, each once."""
     return [t.detach() for t in (*module.parameters(), *module.buffers())]
 
 
 def statistics_of(module: nn.Module) -> list[torch.Tensor]:
-    """The running statistics of a module's normalization layers."""
+    """Return the running statistics of a module's normalization layers."""
     kinds = (RunningNorm, BatchRenorm, nn.modules.batchnorm._NormBase)
     return [b for part in module.modules() if isinstance(part, kinds) for b in part.buffers()]
 
 
-# -- Networks whose parameters are shared out among the ranks, by torch's ``fully_shard`` (FSDP2).
+# -- Networks whose parameters are sharded over the ranks by torch's ``fully_shard`` (FSDP2).
 
 
 def shard_parameters(network: nn.Module, ranks: Ranks) -> None:
-    """Share the parameters of a network out among the ranks, so that each holds a part of each.
+    """Shard the parameters of a network over the ranks.
 
-    They come together for the time of a forward or a backward pass. Give the network to a policy or
-    a value network, and the parameters to an optimizer, afterwards. Every rank has to call the
-    network equally often; `DataParallel` sees to that.
+    They are gathered for a forward or a backward pass. Call this before the network is given to a
+    policy or a value network, and its parameters to an optimizer. Every rank has to call the
+    network equally often; `DataParallel` ensures that.
 
     Args:
         network: A module that is called through its ``forward``, on the device it is to stay on.
@@ -157,26 +157,26 @@ def shard_parameters(network: nn.Module, ranks: Ranks) -> None:
     device = next(network.parameters()).device
     mesh = init_device_mesh(device.type, (ranks.world_size,))
     fully_shard(network, mesh=mesh)
-    network.register_load_state_dict_pre_hook(_share_state)  # type: ignore[no-untyped-call]
+    network.register_load_state_dict_pre_hook(_shard_state)  # type: ignore[no-untyped-call]
 
 
-def whole(tensor: Any) -> Any:
-    """A tensor's parts from all ranks together; every rank has to ask."""
+def full_tensor(tensor: Any) -> Any:
+    """Gather a `DTensor` from all ranks, which all have to call this; return others unchanged."""
     return tensor.full_tensor() if is_dtensor(tensor) else tensor
 
 
-def share_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
-    """Have an optimizer of shared parameters load a state that is whole."""
-    optimizer.register_load_state_dict_pre_hook(_share_optimizer_state)
+def shard_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
+    """Let an optimizer of sharded parameters load an unsharded state."""
+    optimizer.register_load_state_dict_pre_hook(_shard_optimizer_state)
 
 
-def _share_state(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+def _shard_state(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
     for name, own in module.state_dict().items():
         if prefix + name in state_dict:
             state_dict[prefix + name] = sharded_as(state_dict[prefix + name], own)
 
 
-def _share_optimizer_state(
+def _shard_optimizer_state(
     optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]
 ) -> dict[str, Any]:
     parameters: Sequence[torch.Tensor] = parameters_of(optimizer)

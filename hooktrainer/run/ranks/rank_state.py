@@ -1,4 +1,4 @@
-"""Taking up a checkpoint with the ranks that wrote it, or with another number of them."""
+"""Saves the state of all ranks in one checkpoint, and resumes with the same or another number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...store import CheckpointManager, flatten
 from ...store.rng import seed_all
 from ...store.single_file import checksum_of
 from ...store.stored import encode_state
-from .gradients import whole
+from .gradients import full_tensor
 from .ranks import Ranks
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def rank_state(
     trainer: Trainer, ranks: Ranks, state: dict[str, Any] | None, *, changed: bool = False
 ) -> tuple[dict[str, Any], str | None] | None:
-    """The state that the trainer of this rank loads.
+    """Return the state that the trainer of this rank loads.
 
     With as many ranks as wrote the checkpoint, each loads its own state and the run continues as if
     uninterrupted. With another number, counters, parameters, optimizers and hooks are restored; the
@@ -40,11 +40,11 @@ def rank_state(
             collector that differs from the one saved then loads what fits.
 
     Returns:
-        What `Trainer.load_state_dict` is given, and in what the run will differ from one that was
-        not interrupted, if in anything; ``None`` if there is nothing to resume.
+        The argument of `Trainer.load_state_dict`, and a note on how the run will differ from an
+        uninterrupted one, or ``None``; ``None`` alone if there is nothing to resume.
     """
     if ranks.world_size > 1:
-        if not ranks.meet("a resume", state is not None)[0]:
+        if not ranks.all_gather("a resume", state is not None)[0]:
             return None
         sent = None
         if state is not None:
@@ -58,7 +58,7 @@ def rank_state(
 
 
 def seed_rank(seed: int | None, rank: int) -> None:
-    """Give a rank random numbers of its own. Rank 0 keeps those that a run alone would draw."""
+    """Seed the random generators of a rank; rank 0 keeps those of a run with one process."""
     if rank:
         seed_all([seed or 0, rank])
 
@@ -141,10 +141,10 @@ class GatheredCheckpoints:
 
     def save(self, tree: dict[str, Any], **about: Any) -> None:
         """Save the state of all ranks; see `CheckpointManager.save`."""
-        # Tensors are whole, so that they do not depend on the number of ranks.
-        parts = tree_map(whole, tree["components"], is_leaf=is_tensor_collection)
+        # Full tensors, so that a checkpoint does not depend on the number of ranks.
+        parts = tree_map(full_tensor, tree["components"], is_leaf=is_tensor_collection)
         digests = {name: tree_digest(part) for name, part in parts.items()}
-        first = self._ranks.meet("a checkpoint", digests)[0]
+        first = self._ranks.all_gather("a checkpoint", digests)[0]
         same = [name for name in parts if digests[name] == first.get(name)]
         own = {name: part for name, part in parts.items() if name not in same}
         share = {"same": same, "components": {}, "rng": tree["rng"]}
@@ -156,12 +156,12 @@ class GatheredCheckpoints:
             self._manager.save(tree, **about)
 
     def __getattr__(self, name: str) -> Any:
-        """The manager's attribute on rank 0; on other ranks a method that does nothing."""
+        """Return the manager's attribute on rank 0; elsewhere a method that does nothing."""
         return getattr(self._manager, name) if self._manager is not None else lambda *_: None
 
 
 def on_cpu(tree: Any) -> Any:
-    """A state tree with its tensors on the CPU, to be sent to another process."""
+    """Return a state tree with its tensors on the CPU, to be sent to another process."""
 
     def moved(leaf: Any) -> Any:
         is_tensor = isinstance(leaf, torch.Tensor) or is_tensor_collection(leaf)
@@ -171,6 +171,6 @@ def on_cpu(tree: Any) -> Any:
 
 
 def tree_digest(tree: Any) -> str:
-    """The xxh3-128 hash of a state tree."""
+    """Return the xxh3-128 hash of a state tree."""
     skeleton, tensors = flatten(tree)
     return checksum_of(encode_state(skeleton, tensors).decode(), tensors)

@@ -31,9 +31,9 @@ _GRACE: Final = 6.0  # seconds that a rank has after the end of ``torchrun``
 class Ranks:
     """The processes that train together, each with a share of the environments.
 
-    Each exchange begins with `meet`, which compares where the ranks are: ranks that are out of
-    step raise an error there instead of waiting forever. A rank that has died is noticed at once,
-    since its connections close; one that is stuck, after ``timeout``.
+    Each exchange begins with `all_gather`, which compares the places of the ranks in the program:
+    ranks that are out of step raise an error instead of waiting forever. A dead rank is noticed at
+    once, since its connections close; a stuck one after ``timeout``.
 
     Control messages use gloo. Gradients use NCCL where they are on a CUDA device, but gloo for
     shards: NCCL cannot have two processes on a device, and its sums depend on where they run.
@@ -76,7 +76,7 @@ class Ranks:
 
     @classmethod
     def join(cls, timeout: float = TIMEOUT, shards: int | None = None) -> Ranks:
-        """The ranks that ``torchrun`` started; this process alone if it was not ``torchrun``.
+        """Return the ranks that ``torchrun`` started, or one rank without ``torchrun``.
 
         A process that ``torchrun`` started ends when ``torchrun`` does, even if that is killed.
 
@@ -102,12 +102,12 @@ class Ranks:
 
     # -- messages --------------------------------------------------------------------------------
 
-    def meet(self, place: str, value: T) -> list[T]:
-        """Synchronize with the other ranks; return the value of each, by rank.
+    def all_gather(self, place: str, value: T) -> list[T]:
+        """Send a value to all ranks; return the values of all, by rank.
 
         Args:
-            place: Where this rank is; it must be the same for all.
-            value: Sent to the others; it must pickle.
+            place: Where this rank is in the program; it must be the same for all.
+            value: Any object that pickles.
 
         Raises:
             RanksError: If another rank is elsewhere, gone or silent.
@@ -125,7 +125,7 @@ class Ranks:
 
     def gather(self, place: str, value: T) -> list[T]:
         """Return on rank 0 the value of each rank, by rank; elsewhere an empty list."""
-        self.meet(place, None)
+        self.all_gather(place, None)
         values: list[Any] | None = [None] * self.world_size if self.rank == 0 else None
         with self._together(place):
             dist.gather_object(value, values, group=self._group)
@@ -133,7 +133,7 @@ class Ranks:
 
     def scatter(self, place: str, values: Sequence[T] | None) -> T:
         """Give each rank its element of a list that rank 0 has."""
-        self.meet(place, None)
+        self.all_gather(place, None)
         box: list[Any] = [None]
         with self._together(place):
             dist.scatter_object_list(
@@ -157,7 +157,7 @@ class Ranks:
                 result = make()
             except Exception as raised:
                 error = raised
-        failed, result = self.meet("the start of the run", (error is not None, result))[0]
+        failed, result = self.all_gather("the start of the run", (error is not None, result))[0]
         if error is not None:
             raise error
         if failed:
@@ -302,7 +302,7 @@ class RankControl(Control):
         asked = self.asked
         stop = asked.stop_reason, asked._stop_status
         own = asked.stop_reason is not None, asked.take("save"), asked.take("log")
-        rows = self._ranks.meet(place, (stop, *own, asked.signal or 0))
+        rows = self._ranks.all_gather(place, (stop, *own, asked.signal or 0))
         requests, stops, saves, logs, signals = zip(*rows, strict=True)
         wanted: dict[Request, bool] = {"save": any(saves), "log": any(logs)}
         self.requests |= {what for what in wanted if wanted[what]}

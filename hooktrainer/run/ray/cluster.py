@@ -1,4 +1,4 @@
-"""`Cluster`: the Ray cluster of a run, begun and ended with it."""
+"""`Cluster`: the Ray cluster of a run, started and stopped with it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ...base.lazy import import_optional
 from ...errors import ConfigError
 from ..placement import Place
 
-_LEAST_STORE, _MOST_STORE = 80 * 2**20, 2 * 2**30  # bytes, for what processes exchange
+_LEAST_STORE, _MOST_STORE = 80 * 2**20, 2 * 2**30  # bytes of the object store
 
 
 def import_ray() -> Any:
-    """The module ``ray``."""
+    """Import Ray, or raise MissingPackageError."""
     return import_optional("ray", "--engine ray", "hooktrainer[ray]")
 
 
 class Cluster:
     """The Ray cluster that a run uses.
 
-    It is the one that this process is connected to; else the one that ``RAY_ADDRESS`` names; else a
-    new one on this machine, which ends with this process; if that is killed, within a minute.
+    It is the one that this process is connected to, or else the one at ``RAY_ADDRESS``, or else a
+    new one on this machine. A new one ends with this process: within a minute if that is killed.
 
     Args:
         processes: How many processes the run starts, each of which needs a CPU.
@@ -59,13 +59,13 @@ class Cluster:
                 signal.signal(number, handler)
 
     def nodes(self) -> list[str]:
-        """Ids of the machines that are alive, that of this process first."""
+        """Return the ids of the live machines, that of this process first."""
         here = self._ray.get_runtime_context().get_node_id()
         ids = sorted(node["NodeID"] for node in self._ray.nodes() if node["Alive"])
         return sorted(ids, key=lambda node: node != here)
 
     def starter(self, kind: type, place: Place, index: int) -> Callable[..., Any]:
-        """A function that starts an actor; the core, if any, and the device come first.
+        """Return a function that starts an actor, with its core and device as first arguments.
 
         Raises:
             ConfigError: If the cluster has no machine of that number.
@@ -81,7 +81,7 @@ class Cluster:
                 )
             from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-            # Soft, so that a process of a machine that is lost begins again on another one.
+            # Soft, so that the process of a lost machine restarts on another one.
             strategy = NodeAffinitySchedulingStrategy(nodes[number], soft=True)
             options["scheduling_strategy"] = strategy
         elif place.kind == "gpu":
@@ -91,7 +91,7 @@ class Cluster:
         return partial(actor.remote, core, "cuda" if place.kind == "gpu" else "cpu")
 
     def close(self) -> None:
-        """End the cluster, if it is this run's own; safe to call again."""
+        """Stop the cluster if this run has started it; a second call does nothing."""
         if self._owned:
             self._owned = False
             self._ray.shutdown()

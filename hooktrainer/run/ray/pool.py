@@ -1,4 +1,4 @@
-"""`Worker`: a process of a Ray cluster that is begun again when it dies."""
+"""`Worker`: a process of a Ray cluster that is restarted when it dies."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Worker:
     """A process of a Ray cluster, with at most one call under way.
 
     It has the calls and answers of a `ProcessWorker`. If the process or its machine dies, another
-    one is begun and given the call again. What a call raises is raised here, with the process's
-    traceback.
+    process is started and repeats the call. An exception of a call is raised here, with the
+    process's traceback.
 
     Args:
         name: For messages, such as ``"collector 1"``.
-        begin: Begins the process; called with the number of times that was done before.
+        begin: Starts the process; called with the number of earlier starts.
         timeout: Seconds after which a call is given up.
 
     Attributes:
-        restarts: How often the process was begun again.
+        restarts: How often the process was restarted.
     """
 
     pid = None  # it may be on another machine
@@ -92,7 +92,7 @@ class Worker:
                 add_note(error, f"in {self.name}, a process of the Ray cluster")
                 raise
             except self._ray.exceptions.RayError as error:
-                # The process is gone, or its machine with what it had made.
+                # The process has died, or its machine with the answer.
                 failures += 1
                 self.close()
                 if getattr(error, "actor_init_failed", False) or failures > _PATIENCE:
@@ -118,9 +118,9 @@ class Actor:
     Args:
         core: The core it runs on, if one is given.
         device: Where the policy acts.
-        serve: Makes the object whose methods are called, of what was given and ``args``.
-        given: What `dump` made of something that has a policy.
-        args: Further arguments.
+        serve: Makes the object whose methods are called, from an object and ``args``.
+        given: That object, which has a policy, as bytes of `dump`.
+        args: Further arguments of ``serve``.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Actor:
         self._served = serve(thing, *args)
 
     def call(self, message: Message) -> Message:
-        """Call a method, and return what it returns."""
+        """Call a method, and return its packed result."""
         method, *args = unpack(message)
         return pack(getattr(self._served, method)(*args))
 
@@ -145,7 +145,7 @@ def serve_share(
     """Serve one of several shares of the environments."""
     collector.shard(index, number)
     if incarnation and "episodes" in (state := collector.state_dict()):
-        # Those that died have begun no more episodes than they have made steps.
+        # The dead process has begun no more episodes than it has made steps.
         begun = [frames] * len(state["episodes"])
         collector.load_state_dict({**state, "frames": frames, "episodes": begun})
     return CollectorServer(collector, (collector.seed or 0, 1 + index + incarnation * number))

@@ -31,28 +31,29 @@ if TYPE_CHECKING:
 class RayCollector(RemoteCollector):
     """Collects in processes of a Ray cluster, each with a share of the environments.
 
-    The batches are those of the collector it is made of, put together from the shares, in the order
-    of the environments; the environments play the episodes that they would play in one process.
-    Each process draws actions with random numbers of its own.
+    The batches are those of the given collector: the shares are concatenated in the order of the
+    environments, which play the episodes that they would play in one process. Each process draws
+    actions with its own random numbers.
 
-    The policy's weights are put into Ray's object store when a batch is asked for, and each process
-    reads them before it begins its share, so that no process and no learner waits for another's
-    batch to end. With ``overlap=0`` every batch is collected by the policy as it is then. With
-    ``overlap=1`` the next batch is begun as soon as one is handed out, so that the processes
-    collect while the learner optimizes; its policy is then one update older. Each batch holds
-    ``("collector", "policy_version")``, int64: how many batches the learner had trained on when the
-    weights were taken.
+    The policy's weights are put into Ray's object store when a batch is requested, and each process
+    reads them before it begins its share, so that no process waits for another one's batch. With
+    ``overlap=0`` every batch is collected by the current policy. With ``overlap=1`` the next batch
+    is requested as soon as one is returned, so that the processes collect while the learner
+    optimizes; its policy is then one update older. Each batch holds ``("collector",
+    "policy_version")``, int64: the number of batches the learner had trained on when the weights
+    were copied.
 
-    A process that dies, or whose machine does, is begun again: its environments begin new episodes
-    with the share that was lost. A process that fails three times in a row ends the run.
+    A process that dies, alone or with its machine, is restarted: its environments begin new
+    episodes, and the lost share is collected again. A process that fails three times in a row ends
+    the run.
 
-    Its state holds the batch under way. A run with as many processes continues bit for bit; with
-    another number, environments begin new episodes.
+    The state includes the batch under way. A run resumed with as many processes continues bit for
+    bit; with another number, environments begin new episodes.
 
     Args:
-        collector: A `Collector` that can be shared, or whatever `adapt` makes one of: it has
-            ``collect`` and ``shard``. It is closed: processes have copies of their own.
-        workers: Where the processes run, and how many they are.
+        collector: A `Collector` that can be shared, or an object that `adapt` converts to one. It
+            is closed, since the processes have copies.
+        workers: Place and number of the processes.
         cluster: The cluster; closed when the collector is shut down.
         overlap: 0 or 1, see above.
         timeout: Seconds after which a process that does not answer ends the run.
@@ -103,7 +104,7 @@ class RayCollector(RemoteCollector):
         return start(serve_share, self._template, index, self.processes, incarnation, frames)
 
     def metrics(self, batch: TensorDictBase) -> dict[str, Any]:
-        """The metrics of a batch: ``data/age``, ``data/restarts``."""
+        """Return the metrics of a batch: ``data/age``, ``data/restarts``."""
         return {**super().metrics(batch), "data/restarts": Total(self.restarts)}
 
     def _start(self) -> None:
@@ -115,7 +116,7 @@ class RayCollector(RemoteCollector):
         return sum(worker.restarts for worker in self._workers)
 
     def _request(self) -> None:
-        """Publish the weights and have all processes collect with them."""
+        """Publish the weights, and request a batch from all processes."""
         with self.timing.phase("sync_weights"):
             call = "collect", self._updates, weights_of(self.policy), False
             message = self._ray.put(pack(call))
@@ -124,7 +125,7 @@ class RayCollector(RemoteCollector):
         self._under_way += 1
 
     def _answers(self) -> list[Any]:
-        """Wait for all processes, also if one of them fails: it is idle then, and so are they."""
+        """Wait for all processes, even if one of them fails, so that all are idle afterwards."""
         answers: list[Any] = []
         first: Exception | None = None
         for worker in self._workers:
@@ -140,14 +141,14 @@ class RayCollector(RemoteCollector):
         return answers
 
     def set_seed(self, seed: int, static_seed: bool = False) -> Any:
-        """Refused: the processes take the seed of the collector that this one is made of."""
+        """Raise ConfigError: the processes use the seed of the given collector."""
         raise ConfigError("seed the collector before it is given to RayCollector.")
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a resumed run needs; waits for the batch under way and keeps it.
+        """Return all that a resumed run needs; waits for the batch under way and includes it.
 
         Raises:
-            ChildError: If a process was given up, and with it its state.
+            ChildError: If a process was given up, so that its state is lost.
         """
         if self._lost is not None:
             raise self._lost
@@ -161,7 +162,7 @@ class RayCollector(RemoteCollector):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up what `state_dict` returned, of this or another number of processes.
+        """Restore a state of this or another number of processes.
 
         Raises:
             StateMismatchError: If it is the state of other environments.
@@ -182,16 +183,16 @@ class RayCollector(RemoteCollector):
             self._updates = 0
 
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The state to continue with, from the states of several learners."""
+        """Merge the states of several learners."""
         shares = [share for state in states for share in shares_of(state)]
         return {"workers": [{"collector": share} for share in shares], "pending": []}
 
     def pids(self) -> list[int]:
-        """Process ids of the collecting processes, on their machines."""
+        """Return the process ids of the collecting processes, on their machines."""
         return self._ask_all("process")
 
     def check_shares(self, number: int) -> None:
-        """Refuse: the processes have the shares."""
+        """Raise ConfigError unless ``number`` is 1: the environments are shared already."""
         if number != 1:
             raise ConfigError("a RayCollector shares its environments among its own processes.")
 
@@ -210,13 +211,13 @@ class RayCollector(RemoteCollector):
 class RayEvaluate(Evaluate):
     """An `Evaluate` that runs in a process of a Ray cluster, in parallel with training.
 
-    The weights are sent when an evaluation is due; its result is logged at the end of the batch in
-    which it arrives, with the frames that it is of as ``<group>/frames``. One evaluation is under
-    way at a time: the next one waits for it. The one at the end of the run is waited for, and so is
-    one under way at a checkpoint, which holds its result.
+    The weights are sent when an evaluation is due. Its result is logged at the end of the batch in
+    which it arrives, with the frames of its policy as ``<group>/frames``. One evaluation is under
+    way at a time: the next one waits for it. The run waits for the one at its end, and a checkpoint
+    for the one under way, whose result it includes.
 
     Args:
-        evaluate: The hook whose place this one takes.
+        evaluate: The hook to replace.
         place: Where the process runs.
         cluster: The cluster.
         timeout: Seconds after which a process that does not answer ends the run.
@@ -257,7 +258,7 @@ class RayEvaluate(Evaluate):
         return arrived or {**self._worker.answer(), f"{self.group}/frames": float(self._sent_at)}
 
     def _take(self) -> dict[str, Any]:
-        """The metrics of the evaluation under way, which ends the run if they are good enough."""
+        """Return the metrics of the evaluation under way; stop the run if it is solved."""
         metrics = self._receive()
         self.evaluated_at = self._sent_at
         self._mean = metrics[f"{self.group}/return"]
@@ -301,7 +302,7 @@ def _latest(metrics: dict[str, Any]) -> dict[str, Any]:
     return {k: v if k == "log_pbar" else Latest(v) for k, v in metrics.items()}
 
 
-# -- Putting the collector and the evaluation of a trainer onto a Ray cluster.
+# -- Moving the collector and the evaluation of a trainer to a Ray cluster.
 
 
 def use_ray(
@@ -312,13 +313,13 @@ def use_ray(
     overlap: int = 0,
     timeout: float = TIMEOUT,
 ) -> RayCollector:
-    """Have a trainer collect and evaluate in processes of a Ray cluster.
+    """Move the collector and the evaluation of a trainer to processes of a Ray cluster.
 
-    Call it when all hooks are registered and before a state is loaded.
+    Call it after all hooks are registered, and before a state is loaded.
 
     Args:
         trainer: The trainer; its collector and its `Evaluate` hooks are replaced.
-        collectors: Where the collecting processes run, and how many they are.
+        collectors: Place and number of the collecting processes.
         evaluation: Where the evaluating process runs.
         overlap: See `RayCollector`.
         timeout: Seconds after which a process that does not answer ends the run.

@@ -16,7 +16,7 @@ class TwoRanks:
     def __init__(self) -> None:
         self.other = False, False, False, 0
 
-    def meet(self, place, value):
+    def all_gather(self, place, value):
         return [value, (("the other's reason", "pruned"), *self.other)]
 
 

@@ -219,7 +219,7 @@ def test_networks_that_are_shared_out_train_as_whole_ones_do(straight, tmp_path)
 def _lose_step() -> None:
     ranks = Ranks.join(timeout=20)
     try:
-        ranks.meet("a checkpoint" if ranks.rank else "the end of a batch", None)
+        ranks.all_gather("a checkpoint" if ranks.rank else "the end of a batch", None)
     except RanksError as error:
         print(error)
         ranks.close()
@@ -237,7 +237,7 @@ def _fall_silent() -> None:
     if ranks.rank:
         time.sleep(6)
         os._exit(0)
-    ranks.meet("the end of a batch", None)
+    ranks.all_gather("the end of a batch", None)
 
 
 @pytest.mark.slow
