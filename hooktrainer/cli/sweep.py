@@ -183,7 +183,7 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
 def _decided(made: Sweep, fresh: int) -> tuple[Trial | None, Confirmation | None, str]:
     """Run finals and confirmation; return the winner, the confirmation and the verdict."""
     from ..sweep.confirm import confirm, play_finals, words_of
-    from ..sweep.ledger import in_turn
+    from ..sweep.ledger import file_lock
 
     if others := made.ledger.elsewhere:
         numbers = listed(one.number for one in others)
@@ -192,7 +192,7 @@ def _decided(made: Sweep, fresh: int) -> tuple[Trial | None, Confirmation | None
         return None, None, "no trial has finished"
     found = None
     # Another process that does the same is waited for.
-    with contextlib.redirect_stdout(sys.stderr), in_turn(made.place / ".finals"):
+    with contextlib.redirect_stdout(sys.stderr), file_lock(made.place / ".finals"):
         if len(made.finalists) > 1:
             numbers = listed(one.number for one in made.finalists)
             output.note(f"finals: trials {numbers} on further seeds")

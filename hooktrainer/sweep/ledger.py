@@ -102,7 +102,7 @@ class Ledger:
         self._held: dict[int, tuple[Trial, RunLock]] = {}
         self._place.mkdir(parents=True, exist_ok=True)
         notes = self._place / _NOTES
-        with in_turn(self._place / SWEEP_FILE):
+        with file_lock(self._place / SWEEP_FILE):
             known = _load(notes)
             if known is None:
                 write_atomically(notes, json.dumps(settings))
@@ -129,7 +129,7 @@ class Ledger:
 
     def take(self) -> Trial | None:
         """Claim a trial whose process is gone, else a new one; ``None`` if none is left."""
-        with in_turn(self._place / SWEEP_FILE):
+        with file_lock(self._place / SWEEP_FILE):
             known = {one.number: one for one in self.trials}
             for number in sorted({*known, *range(self._options.trials)}):
                 trial = known.get(number)
@@ -290,7 +290,7 @@ def _load(file: Path) -> dict[str, Any] | None:
 
 
 @contextmanager
-def in_turn(file: Path) -> Iterator[None]:
+def file_lock(file: Path) -> Iterator[None]:
     """Hold a lock on a file in the block; the file is created if it is missing."""
     fd = open_to_lock(file)
     try:
