@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional
 
+from ..base.checks import named
 from ..base.words import ranges
 from ..errors import ConfigError
 from . import output
 from .arguments import Directory, Flag, shown_as
-from .verify_results import named_row, train_row
+from .verify_results import train_row
 from .verify_resume import ScriptFailedError, workplace
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def regress(
         raise ConfigError(f"--margin {margin:g}: give a positive fraction, such as 0.1.")
     if not (place / "rows.yaml").is_file():
         raise ConfigError(f"--against {place}: there is no file rows.yaml that says how to train.")
-    recipe = named_row(row, read_recipes(place))
+    recipe = named("row", row, read_recipes(place))
     published = read_rows(place).get(row)
     if record is None and published is None:
         raise ConfigError(

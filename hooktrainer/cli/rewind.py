@@ -203,9 +203,10 @@ def bisect(
 def _last_good(
     condition: Condition, checkpoints: Sequence[Checkpoint], *, stopped: bool
 ) -> tuple[Checkpoint | None, Checkpoint | None]:
-    """The last checkpoint at which the condition does not hold, and the one after it.
+    """Return the last checkpoint at which the condition does not hold, and the one after it.
 
-    That of a run which it ``stopped`` is of the step before, and counts as one at which it holds.
+    If the condition ``stopped`` the run, it holds at the last checkpoint: that is of the step
+    before.
     """
     following = None
     for one in reversed(checkpoints):
@@ -223,7 +224,7 @@ def _last_good(
 
 
 def _target(spec: str, to: int | None) -> tuple[Path, Checkpoint | None]:
-    """The run of a specification, and the checkpoint that it names; None for the run's start."""
+    """Return the run of a specification and its checkpoint; None for the run's start."""
     from ..store.lookup import run_of
 
     if to is not None and Path(spec).is_dir() and RunDir(spec).holds_run:
@@ -253,12 +254,12 @@ def _check_reached(run: Path, to: int) -> None:
 
 
 def _absolute(run: Path) -> Path:
-    """The path of a run with a name, which ``..`` has not."""
+    """Return an absolute path without ``..``, so that it ends in the run's name."""
     return Path(os.path.abspath(run))
 
 
 def _beside(run: Path, suffix: str, into: Path | None = None) -> Path:
-    """A directory next to a run, or to that of all seeds, whose names a seed's run keeps."""
+    """Return a directory next to the run, or next to that of all seeds for one of them."""
     run = _absolute(run)
     if scripts.is_one_of_many(run):
         return (into or run.parent.with_name(run.parent.name + suffix)) / run.name
@@ -290,6 +291,6 @@ def _words(run: Path, target: Checkpoint | None, copy: Path, args: Sequence[str]
 
 
 def _parent(run: Path) -> Checkpoint | None:
-    """The checkpoint at which a branch begins."""
+    """Return the checkpoint at which a run was forked, if it was."""
     parent = RunDir(run).forked_from
     return None if parent is None else output.open_checkpoint(str(parent["path"]))

@@ -6,13 +6,14 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional
 
-from ..base.words import did_you_mean, ranges
+from ..base.checks import named
+from ..base.words import ranges
 from ..errors import ConfigError
 from . import output
 from .arguments import Directory, Flag, OptionalSeed, shown_as
@@ -21,7 +22,6 @@ from .verify_resume import ScriptFailedError, finish, running, workplace
 if TYPE_CHECKING:
     from ..show.results.result_rows import ResultRow, RowRecipe
 
-Row = TypeVar("Row")
 RowName = Annotated[str | None, Positional, shown_as("[ROW]")]
 
 
@@ -52,21 +52,11 @@ def verify_results(
     rows = read_rows()
     if row is None:
         return _list(rows.values(), json)
-    found = named_row(row, rows)
+    found = named("row", row, rows, "; see hooktrainer verify-results")
     seed = next(iter(found.digests)) if seed is None else seed
     if seed not in found.digests:
         raise ConfigError(f"--seed {seed}: {row} has the seeds {ranges(found.digests)}.")
     return _verify(found, seed, keep, json)
-
-
-def named_row(name: str, rows: Mapping[str, Row]) -> Row:
-    """Return the row of this name, or its recipe."""
-    if (found := rows.get(name)) is None:
-        raise ConfigError(
-            f"the results have no row {name!r}.{did_you_mean(name, rows)} They have "
-            f"{', '.join(rows)}; see hooktrainer verify-results."
-        )
-    return found
 
 
 def _verify(row: ResultRow, seed: int, keep: Path | None, json: bool) -> int:

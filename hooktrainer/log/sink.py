@@ -39,8 +39,9 @@ from queue import Empty, Full, Queue
 from time import monotonic
 from typing import IO, Any, Final
 
-from ..base.words import did_you_mean, printable
-from ..errors import ConfigError, MissingPackageError
+from ..base.checks import named
+from ..base.words import printable
+from ..errors import MissingPackageError
 
 log = logging.getLogger(__name__)
 
@@ -313,9 +314,7 @@ def check_kinds(kinds: Sequence[str]) -> None:
         MissingPackageError: If the package of `mlflow` or `wandb` is not installed.
     """
     for kind in kinds:
-        if kind not in _SINKS:
-            hint = did_you_mean(kind, _SINKS)
-            raise ConfigError(f"unknown logger {kind!r}.{hint} There are: {', '.join(_SINKS)}.")
+        named("logger", kind, _SINKS)
         package = sink_class(kind).needs
         if package is not None and importlib.util.find_spec(package) is None:
             raise MissingPackageError(

@@ -62,7 +62,7 @@ class Place:
         return self.count or len(self.numbers or ()) or 1
 
     def number(self, process: int) -> int | None:
-        """The core, GPU or machine of a process; ``None`` if any will do."""
+        """Return the core, GPU or machine of a process; ``None`` if any will do."""
         return self.numbers[process % len(self.numbers)] if self.numbers else None
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ class Machine(NamedTuple):
 
     @classmethod
     def here(cls) -> Machine:
-        """This machine."""
+        """Describe this machine."""
         return cls(tuple(sorted(available_cores())), torch.cuda.device_count())
 
 

@@ -15,10 +15,10 @@ _MOST: Final = 100_000
 
 
 def as_seeds(given: Any) -> tuple[int, ...] | None:
-    """Seeds as they are given: how many, ``"3-6"``, ``"1,5,9"``, or several integers.
+    """Parse seeds: how many, ``"3-6"``, ``"1,5,9"``, or several integers.
 
     Raises:
-        ConfigError: If they are none of these, or one of them is there twice.
+        ConfigError: If they are none of these, or a seed is given twice.
     """
     if given is None:
         return None
@@ -53,7 +53,7 @@ def _few(first: int, end: int) -> range:
 
 
 def words_of_seeds(seeds: Sequence[int]) -> str:
-    """Seeds as `as_seeds` takes them, one alone included."""
+    """Format seeds so that `as_seeds` parses them, a single one as ``"3-3"``."""
     first, last = seeds[0], seeds[-1]
     if list(seeds) == list(range(first, last + 1)):
         return f"{first}-{last}"

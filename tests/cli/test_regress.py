@@ -159,7 +159,7 @@ def test_the_frames_until_it_stopped_are_compared_with_by(results, call, scoring
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["tyny"], "the results have no row 'tyny'. Did you mean tiny?"),
+        (["tyny"], "row='tyny' is unknown. Did you mean tiny?"),
         (["tiny"], "tiny has no published seeds in "),
         (["tiny", "--record", "1,5"], "--record 1,5: give consecutive seeds, such as 0-9."),
         (["tiny", "--margin", "0"], "--margin 0: give a positive fraction, such as 0.1."),

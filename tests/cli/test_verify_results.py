@@ -135,7 +135,7 @@ def test_on_another_machine_the_score_is_compared(results, trained, call, off, c
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["tyny"], "the results have no row 'tyny'. Did you mean tiny?"),
+        (["tyny"], "row='tyny' is unknown. Did you mean tiny?"),
         (["tiny", "--seed", 7], "--seed 7: tiny has the seeds 0-1."),
     ],
 )

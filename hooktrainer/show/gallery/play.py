@@ -39,13 +39,13 @@ _MOST_WEIGHTS: Final = 500_000
 
 @cache
 def script() -> str:
-    """The page's script."""
+    """Return the page's script."""
     return Path(__file__).with_name("play.js").read_text(encoding="utf-8")
 
 
 @cache
 def operators() -> frozenset[str]:
-    """Names of the operators that the script computes."""
+    """Return the names of the operators that the script computes."""
     table = script().partition("const OPERATORS = {")[2].partition("\n};")[0]
     return frozenset(re.findall(r"^  (\w+)[:(]", table, re.MULTILINE))
 
@@ -96,12 +96,12 @@ def playground(exhibits: Sequence[Exhibit]) -> tuple[str, str]:
 
 
 def _json(data: Any) -> str:
-    """JSON that ends no element of HTML."""
+    """Encode as JSON that does not end an HTML element."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _encode(exhibit: Exhibit) -> dict[str, Any]:
-    """A policy as the script reads it; raises with the reason if it cannot."""
+    """Return a policy as the script reads it; raise an error with the reason if it cannot."""
     saved = exhibit.saved
     strange = [name for name in saved.environment.kwargs if name not in _HARMLESS]
     for name, _ in saved.environment.wrappers:
@@ -134,7 +134,7 @@ def _encode(exhibit: Exhibit) -> dict[str, Any]:
 
 
 def _needed(content: PolicyContent) -> tuple[list[tuple[Any, ...]], str]:
-    """The steps that the action depends on, with operators by short name, and the output."""
+    """Return the steps that the action depends on, with short operator names, and the output."""
     (output,) = content.program["outputs"]
     needed, steps = {output}, list[tuple[Any, ...]]()
     for name, operator, args, kwargs in reversed(content.program["steps"]):
@@ -153,7 +153,7 @@ def _tensor(name: str, weight: torch.Tensor) -> tuple[list[int], str]:
 
 
 def _number(value: Any) -> float | None:
-    """A bound of an action, which has one number."""
+    """Return a bound of an action, which has one number."""
     return None if value is None else float(torch.as_tensor(value).reshape(()).item())
 
 
