@@ -90,7 +90,7 @@ def _plain(value: Any) -> Any:
 
 
 def _numbers(value: Any) -> Any:
-    """The numbers of an array or a tensor, or what they hash to."""
+    """Return the numbers of an array or a tensor, or a digest of too many."""
     if math.prod(value.shape) <= MOST_NUMBERS:
         return value.tolist()
     import numpy as np

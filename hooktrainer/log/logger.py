@@ -357,7 +357,7 @@ class LoggerSink(Sink):
         return shell_word(place) if place else ""
 
     def _method(self, *names: str) -> Any:
-        """The first of these methods that the logger has."""
+        """Return the first of these methods that the logger has, or `None`."""
         if threading.get_ident() != self._thread:
             self._thread = threading.get_ident()
             _take_over_run(self.logger)

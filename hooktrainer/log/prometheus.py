@@ -83,7 +83,7 @@ class PrometheusSink(Sink):
         return f"prometheus: {self.path}"
 
     def _families(self) -> Iterator[tuple[str, list[tuple[dict[str, str], float]]]]:
-        """The values by name, each with its own labels."""
+        """Yield each name with its values, each of which has its labels."""
         state: Any = {}
         with suppress(OSError, MalformedError):
             state = parse_json(read_file(self.directory / "run.json", self.directory))

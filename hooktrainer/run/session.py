@@ -424,7 +424,7 @@ class SessionConfig(RunConfig):
     """options of the loop"""
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields as plain values, those of ``config`` among them."""
+        """Return the fields as plain values, those of ``config`` among them."""
         plain = super().as_dict()
         return plain | to_plain(plain.pop("config"))
 

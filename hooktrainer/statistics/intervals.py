@@ -92,7 +92,7 @@ def difference(
 
 
 def _estimate(tables: tuple[Scores, ...], estimator: str, resamples: int, seed: int) -> Interval:
-    """An estimate of one table, or of the difference of two, with its interval."""
+    """Estimate one table, or the difference of two, with an interval."""
 
     def estimate(first: Scores, *other: Scores, axis: int | None = -1) -> Any:
         statistic = ESTIMATORS[estimator]

@@ -102,7 +102,7 @@ class Sweep:
         return self.ledger.study(self.trials)
 
     def algorithm_of(self, trial: Trial) -> Algorithm:
-        """The run with the settings of a trial."""
+        """Return the run with the settings of a trial."""
         return replace(self.algorithm, **self.space.settings(trial.params))
 
     def run(self, watch: Callable[[Trial], object] = lambda trial: None) -> None:
