@@ -7,7 +7,6 @@ from the fields. Algorithms and recipes derive from it and add fields.
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import math
 import types
@@ -15,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum, auto
-from functools import partial
+from functools import cache, partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import (
@@ -208,10 +207,9 @@ def check_ranges(subject: str, described: Any) -> None:
                 raise ConfigError(f"{subject}: {name}={value!r}: pass a number.")
 
 
-@functools.cache
-def hints_of(kind: Any) -> Mapping[str, Any]:
-    """Return the annotations of a class by field, with their marks and ranges."""
-    return get_type_hints(kind, include_extras=True)
+# Callables of Any, since mypy takes the class of a dataclass for unhashable.
+hints_of: Callable[[Any], Mapping[str, Any]] = cache(partial(get_type_hints, include_extras=True))
+"""The annotations of a class by field, with their marks and ranges."""
 
 
 def _with_members(hint: Any) -> Iterator[Any]:
@@ -221,15 +219,17 @@ def _with_members(hint: Any) -> Iterator[Any]:
         yield from _with_members(member)
 
 
-@functools.cache
-def _metadata(kind: Any) -> Mapping[str, Sequence[Any]]:
-    """Return the metadata of a class's annotations by field, base classes included."""
+def _find_metadata(kind: type[Any]) -> Mapping[str, Sequence[Any]]:
     metadata: dict[str, list[Any]] = {}
     for base in filter(is_dataclass, kind.__mro__):
         for field in fields(base):
             for hint in _with_members(hints_of(base)[field.name]):
                 metadata.setdefault(field.name, []).extend(getattr(hint, "__metadata__", ()))
     return metadata
+
+
+_metadata: Callable[[Any], Mapping[str, Sequence[Any]]] = cache(_find_metadata)
+"""Metadata of the annotations of a class by field, base classes included."""
 
 
 if TYPE_CHECKING:  # Python also accepts these; `__post_init__` converts them
