@@ -21,7 +21,7 @@ def check(
 ) -> int:
     """Score a trainer by small trainings whose results are known.
 
-    Each probe trains in tiny environments, in a process of its own: are time limits bootstrapped,
+    Each probe trains in tiny environments, in its own process: are time limits bootstrapped,
     are reported returns true means, is a killed and resumed run the undisturbed one, is NaN
     refused, and so on. A table has what was expected, what was seen, and where the trainer's source
     or documentation shows it.

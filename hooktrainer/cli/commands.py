@@ -67,14 +67,11 @@ COMMANDS: Final = {
 }
 """File and function of each command."""
 GROUPS: Final = {
-    "policies": "Looks at the policies that a run saved, plays them, thins them out.",
-    "ckpt": (
-        "Looks at the checkpoints of a run, checks them, thins them out, goes back to one, "
-        "exports one."
-    ),
+    "policies": "Lists, shows, evaluates and deletes the saved policies of a run.",
+    "ckpt": "Lists, checks, compares, exports and deletes checkpoints, or goes back to one.",
 }
 """Help of the commands of two words."""
-_DESCRIPTION: Final = """The command line of hooktrainer: trains, and looks at runs and after them.
+_DESCRIPTION: Final = """Trains policies by reinforcement learning; shows, compares and resumes runs.
 
 Begin: hooktrainer train ppo --env CartPole-v1 --total-frames 50000 --snapshots 6
 

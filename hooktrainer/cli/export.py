@@ -29,9 +29,9 @@ def export(
     """Write a saved policy as ONNX, or as a program of torch.export, that needs no hooktrainer.
 
     Normalization of observations, masks, bounds of actions and hidden states are inside. The
-    contract beside it, such as policy.yaml, lists its inputs and outputs, its environment and its
-    run. What is written was compared with the policy on observations of its environment; what
-    differs is not written.
+    contract next to it, such as policy.yaml, lists its inputs and outputs, its environment and its
+    run. The export is compared with the policy on observations of its environment; if they differ,
+    nothing is written.
 
     Example: hooktrainer export runs/a@best --onnx policy.onnx
 

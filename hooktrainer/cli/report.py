@@ -232,7 +232,7 @@ def _train(groups: Sequence[Candidate], number: int, *, workers: int, trust: boo
     whole = [each for one in groups for each in commands(one, number, shares=shares, trust=trust)]
     for one in groups:
         unfinished = [run.seed for run in one.unfinished(number) if run.seed is not None]
-        seeds = {"going on with": unfinished, "adding": one.new_seeds(number)}
+        seeds = {"resuming": unfinished, "adding": one.new_seeds(number)}
         parts = [f"{word} {ranges(own)}" for word, own in seeds.items() if own]
         output.note(f"{one.label}: {' and '.join(parts)}")
     quiet = ["--no-progress-bar"] if workers > 1 else []

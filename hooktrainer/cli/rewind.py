@@ -49,7 +49,7 @@ def rewind(
     Args:
         checkpoint: RUN@FRAMES or RUN@best; with --to, also RUN, for the last checkpoint before
         args: after --, further arguments of the script; they come last
-        to: the optimizer step after which it stops; by default it goes on to the end of the run
+        to: the optimizer step after which it stops; by default the end of the run
         into: directory of the copy, or for one of several seeds, of all; by default next to the run
         trust: run the command although the run was begun by another user, or on another machine
     """
@@ -248,7 +248,7 @@ def _check_reached(run: Path, to: int) -> None:
     state = RunDir(run).read(strict=False)
     if state.get("status") == "finished" and to > (last := int(state.get("optim_steps") or 0)):
         raise ConfigError(
-            f"--to {to}: {run} ended after optimizer step {last:,}. To go on longer, add: "
+            f"--to {to}: {run} ended after optimizer step {last:,}. To train longer, add: "
             "-- --total-frames FRAMES"
         )
 

@@ -74,6 +74,6 @@ def unread() -> Iterator[None]:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        # What is still buffered would fail once more when Python exits.
+        # Otherwise the buffered text fails again when Python exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None

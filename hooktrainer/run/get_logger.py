@@ -37,7 +37,7 @@ def get_logger(
     With a directory and a name, the logs are a run of their own, with an id and a `run.json`: it
     appears in `hooktrainer runs`. It begins with the first value that is logged, in
     `<logger_name>/<experiment_name>`; where another run is, in `<experiment_name>_2`, and so on. A
-    logger that is given a state by `load_state_dict`, as `Trainer.load_state_dict` does, goes on in
+    logger that is given a state by `load_state_dict`, as `Trainer.load_state_dict` does, continues
     the logs of the run that saved it.
 
     A run's logs lie in one directory: `metrics.csv`, `tensorboard/`, `wandb/` and `mlflow.json`.

@@ -29,7 +29,7 @@ _RUN: Final = (
     *("optim_steps", "seconds", "metrics", "started", "updated", "command", "versions"),
     *("git_commit", "git_dirty"),
 )
-"""What is told of ``run.json``: nothing of the user's machine."""
+"""The entries of ``run.json`` that are packed: none describes the user's machine."""
 _FILES: Final = {
     FACTS: "the policy's environment, inputs, outputs and evaluation",
     POLICY: "its program, a list of PyTorch's operators, and its weights",

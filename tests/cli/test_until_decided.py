@@ -90,7 +90,7 @@ def test_after_a_kill_the_decision_is_the_same_and_no_seed_is_trained_twice(call
     before = (place / "10" / "seed1" / "run.json").read_text()
     done, found = asked(call, place, 30)
     assert done.code == 0, done.err
-    assert "level 10: going on with 2 and adding 3-4" in done.err
+    assert "level 10: resuming 2 and adding 3-4" in done.err
     assert found["decision"]["best"] == "level 100"
     assert (place / "10" / "seed1" / "run.json").read_text() == before
     assert len(RunDir(place / "10" / "seed2").read()["resumed"]) == 1

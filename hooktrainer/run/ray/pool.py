@@ -113,7 +113,7 @@ class Worker:
 
 
 class Actor:
-    """Serves calls in a process of its own.
+    """Serves calls in its own process.
 
     Args:
         core: The core it runs on, if one is given.
