@@ -71,7 +71,7 @@ GROUPS: Final = {
     "ckpt": "Lists, checks, compares, exports and deletes checkpoints, or goes back to one.",
 }
 """Help of the commands of two words."""
-_DESCRIPTION: Final = """Trains policies by reinforcement learning; shows, compares and resumes runs.
+_DESCRIPTION: Final = """Trains reinforcement-learning policies; shows, compares and resumes runs.
 
 Begin: hooktrainer train ppo --env CartPole-v1 --total-frames 50000 --snapshots 6
 
