@@ -369,7 +369,8 @@ def make_sinks(
     }
     if "csv" in kinds or any(sink_class(kind).needs for kind in kinds):
         kinds = ["csv", *(kind for kind in kinds if kind != "csv")]
-    return {kind: sink_class(kind)(**arguments[kind]) for kind in kinds}
+    other = {"directory": directory}  # the arguments of any further sink
+    return {kind: sink_class(kind)(**arguments.get(kind, other)) for kind in kinds}
 
 
 def import_sinks(kinds: Sequence[str]) -> None:
