@@ -133,7 +133,8 @@ def _train(words: Sequence[str], place: Path, run: Path) -> None:
     # Floating-point sums depend on the number of threads.
     environ = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     # A module that is found here is found there.
-    environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
+    paths = filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")])
+    environ["PYTHONPATH"] = os.pathsep.join(paths)
     log = place / f"{run.name}.log"
     with running(command, run, log, place, environ=environ) as script:
         finish(script, log)

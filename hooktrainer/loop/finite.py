@@ -24,18 +24,23 @@ def blame_data(
         collected: The batch as it was collected.
         batch: The batch that the hooks at ``batch_process`` returned.
     """
-    for data in [one for one in (collected, batch, error.batch) if one is not None]:
+    given = ("the environment gave it", "Let its reset() and step() return finite numbers.")
+    wrote = (
+        "a hook at batch_process wrote it",
+        "Look at the hooks that write it, and at what they were given.",
+    )
+    # In this order, so that only what a hook wrote is found in the second.
+    searched = ((collected, True, given), (batch, True, wrote), (error.batch, False, given))
+    for data, is_whole, (source, advice) in searched:
+        if data is None:
+            continue
         for key in _given(data):
             bad = data.get(key).isfinite().logical_not().nonzero()
             if len(bad):
                 place = bad[0].tolist()
-                at, source = "", "the environment gave it"
-                advice = "Let its reset() and step() return finite numbers."
-                if any(data is whole for whole in (collected, batch)) and data.ndim > 1:
+                at = ""
+                if is_whole and data.ndim > 1:
                     at = f" of environment {place[0]}, at step {place[1] + 1} of the batch,"
-                if data is batch and data is not collected:
-                    source = "a hook at batch_process wrote it"
-                    advice = "Look at the hooks that write it, and at what they were given."
                 return NonFiniteError(
                     f"{key!r}{at} is {data.get(key)[tuple(place)].item()}: {source}, and so "
                     f"{str(error).split(';')[0]}. {advice}"
