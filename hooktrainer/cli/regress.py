@@ -63,7 +63,7 @@ def regress(
         keep: keep the runs in this directory
         json: print JSON
     """
-    from ..show.results.result_rows import DIRECTORY, read_recipes, read_rows
+    from ..show.results.result_rows import DIRECTORY, read_recipes, read_row
 
     place = against or DIRECTORY
     if not 0 < margin < float("inf"):
@@ -71,7 +71,7 @@ def regress(
     if not (place / "rows.yaml").is_file():
         raise ConfigError(f"--against {place}: there is no file rows.yaml that says how to train.")
     recipe = named("row", row, read_recipes(place))
-    published = read_rows(place).get(row)
+    published = read_row(recipe, place)
     if record is None and published is None:
         raise ConfigError(
             f"{row} has no published seeds in {place}: publish some with hooktrainer regress {row} "

@@ -114,7 +114,7 @@ def brunner_munzel(pooled: Scores, labels: Labels) -> Scores:
 def seeds_to_separate(
     scores: ArrayLike, others: ArrayLike, *, error: float = 1 - CONFIDENCE
 ) -> int | None:
-    """Estimate how many seeds each group needs to be told apart; ``None`` if more than 1,000.
+    """Estimate how many seeds each group needs to be separated; ``None`` if more than 1,000.
 
     By Noether (1987), from the probability of improvement, shrunk towards a half because it is an
     estimate.

@@ -216,3 +216,12 @@ def test_a_damaged_row_is_named(results, call, text):
     done = call("regress", "tiny", "--against", results)
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert f"{results / 'computed/tiny.json'} is damaged (" in done.err
+
+
+def test_a_damaged_row_does_not_stop_another(results, call):
+    (results / "computed").mkdir()
+    (results / "computed/broken.json").write_text("{")
+    recipes = results / "rows.yaml"
+    recipes.write_text(f'{recipes.read_text()}broken: {{train: "ppo --env CartPole-v1"}}\n')
+    done = call("regress", "tiny", "--against", results)
+    assert "tiny has no published seeds" in done.err

@@ -340,9 +340,9 @@ def _open(first: str, second: str, a: Scores, b: Scores, comparisons: int) -> st
     """Return the verdict for two groups that are not separated."""
     have = min(len(a), len(b))
     if have < 2:
-        return f"{first} and {second} are not told apart: one seed shows no spread"
+        return f"{first} and {second} are not separated: one seed shows no spread"
     need = seeds_to_separate(a, b, error=ERROR / comparisons)
     if need is None:
-        return f"{first} and {second} are not told apart, and 1,000 seeds would hardly do it"
+        return f"{first} and {second} are not separated, and 1,000 seeds would hardly do it"
     more = max(1, need - have)
     return f"about {plural(more, 'more seed')} each would separate {first} from {second}"

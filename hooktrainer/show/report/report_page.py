@@ -85,9 +85,9 @@ def _comparisons(section: Section) -> str:
     heads, rows = comparisons_table(section)
     if not rows:
         return ""
-    apart = sum(one.separated for one in section.comparisons)
+    separated = sum(one.separated for one in section.comparisons)
     return (
-        f"<h3>Comparisons</h3><p>{apart} of {plural(len(rows), 'pair')} told apart. Differences "
+        f"<h3>Comparisons</h3><p>{separated} of {plural(len(rows), 'pair')} separated. Differences "
         "are of the first that is named; P is its probability to do better.</p>"
         f"{table(heads, rows, numbers=heads[:-1])}"
     )

@@ -134,18 +134,26 @@ def read_rows(directory: Path | None = None) -> dict[str, ResultRow]:
     Raises:
         ConfigError: If a file of ``computed/`` does not describe what seeds computed.
     """
-    found = {}
-    for name, recipe in read_recipes(directory).items():
-        file = _file(directory, name)
-        if file.is_file():
-            try:
-                found[name] = _read_row(recipe, json.loads(file.read_text(encoding="utf-8")))
-            except _MALFORMED as error:
-                raise ConfigError(
-                    f"{file} is damaged ({_in_a_line(error)}): delete it, or restore it from its "
-                    "repository."
-                ) from error
-    return found
+    rows = (read_row(recipe, directory) for recipe in read_recipes(directory).values())
+    return {row.name: row for row in rows if row}
+
+
+def read_row(recipe: RowRecipe, directory: Path | None = None) -> ResultRow | None:
+    """Read what the seeds of a row computed; ``None`` if there is nothing yet.
+
+    Raises:
+        ConfigError: If its file of ``computed/`` does not describe what seeds computed.
+    """
+    file = _file(directory, recipe.name)
+    if not file.is_file():
+        return None
+    try:
+        return _parse_row(recipe, json.loads(file.read_text(encoding="utf-8")))
+    except _MALFORMED as error:
+        raise ConfigError(
+            f"{file} is damaged ({_in_a_line(error)}): delete it, or restore it from its "
+            "repository."
+        ) from error
 
 
 _MALFORMED: Final = (AttributeError, IndexError, KeyError, TypeError, ValueError)
@@ -155,7 +163,7 @@ def _in_a_line(error: Exception) -> str:
     return f"{type(error).__name__}: {one_line(error, 1_000)}"
 
 
-def _read_row(recipe: RowRecipe, plain: dict[str, Any]) -> ResultRow:
+def _parse_row(recipe: RowRecipe, plain: dict[str, Any]) -> ResultRow:
     names = plain.pop("metrics")
     digests = {
         int(seed): RunDigest(

@@ -69,7 +69,7 @@ def test_three_seeds_are_refused_with_the_number_needed():
 def test_one_seed_each_gives_no_number_of_seeds():
     (section,) = report(task(a=[10.0], b=[9.0]))
     (one,) = section.comparisons
-    assert one.verdict == "a and b are not told apart: one seed shows no spread"
+    assert one.verdict == "a and b are not separated: one seed shows no spread"
 
 
 def test_more_than_two_are_corrected_by_holm():

@@ -43,7 +43,7 @@ def test_a_title_a_legend_and_comparisons_of_many_groups_are_short():
     study = Study("eval/return", [made], [])
     page = report_page(study, analyze(study), "last")
     assert re.search("<h1>(.*?)</h1>", page)[1] == "Report: A"
-    assert "of 55 pairs told apart" in page
+    assert "of 55 pairs separated" in page
     assert {f"key c{n % 10} d{n // 10}" for n in range(11)} <= set(
         re.findall('class="(key [^"]*)"', page)
     )
