@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -79,6 +79,7 @@ class GridWorld(FunctionalWorld):
         self.action_space: spaces.Space[Any] = spaces.Discrete(7)
         self.max_steps = self.max_episode_steps if max_steps is None else max_steps
         check_count("max_steps", self.max_steps)  # which rewards depend on, so None has no meaning
+        self._sight = _sight(torch.device(device))
         super().__init__(num_envs, device, **{"max_episode_steps": self.max_steps, **rest})
 
     # -- what a task defines ---------------------------------------------------------------------
@@ -171,7 +172,7 @@ class GridWorld(FunctionalWorld):
         seen = state["cells"].gather(1, flat).view(inside.shape)
         seen = torch.where(inside, seen, WALL)
         if not self.sees_through_walls:
-            seen = torch.where(_visible(seen), seen, 0)
+            seen = torch.where(_visible(seen, self._sight), seen, 0)
         here = (right == 0) & (ahead == 0)
         carried = torch.where(state["carried"] == NOTHING, EMPTY, state["carried"])
         return torch.where(here, carried[:, None, None], seen)
@@ -184,38 +185,39 @@ def _unit(direction: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return sign * (1 - is_vertical), sign * is_vertical
 
 
-def _visible(seen: torch.Tensor) -> torch.Tensor:
+def _visible(seen: torch.Tensor, sight: torch.Tensor) -> torch.Tensor:
     """Which cells of a view ``[num_envs, 7, 7]`` are visible; walls and closed doors hide others.
 
-    From the agent's row upwards, sight spreads to the right and then to the left through cells that
-    do not hide, and from each of them to the row above, there also to the next cell. A row is a
-    number with a bit for each of its cells.
+    A row is a number with a bit for each of its cells; ``sight`` is that of `_sight`.
     """
     bits = torch.arange(VIEW, device=seen.device, dtype=INT)
     hides = (seen == WALL) | ((seen & 15 == DOOR) & (seen >> 8 != OPEN))
     clear = torch.where(hides, 0, (1 << bits)[:, None]).sum(1, dtype=INT)
-    row = torch.full_like(clear[:, 0], 1 << VIEW // 2)
+    entry = torch.full_like(clear[:, 0], 1 << VIEW // 2 << VIEW)  # the agent's cell
     rows: list[torch.Tensor] = []
     for j in reversed(range(VIEW)):
-        through = clear[:, j]
-        right = _spread(row, through, 1)
-        row = row | (right << 1)
-        left = _spread(row, through, -1)
-        rows.append(row | (left >> 1))
-        row = right | (right << 1) | left | (left >> 1)
+        entry = sight[(entry & ~_ROW | clear[:, j]).long()]
+        rows.append(entry)
     columns = torch.stack(rows[::-1], 1)
     return ((columns[:, None, :] >> bits[:, None]) & 1).bool()
 
 
-def _spread(row: torch.Tensor, through: torch.Tensor, direction: int) -> torch.Tensor:
-    """The bits ``through`` that are reached from those of a row through others in one direction."""
-    reached = row & through
-    for distance in (1, 2, 4):  # twice as far each time
-        shifted = _shifted(reached, direction * distance)
-        reached = reached | (through & shifted)
-        through = through & _shifted(through, direction * distance)
-    return reached
+_ROW: Final = (1 << VIEW) - 1
 
 
-def _shifted(bits: torch.Tensor, distance: int) -> torch.Tensor:
-    return (bits << distance) if distance > 0 else (bits >> -distance)
+def _sight(device: torch.device) -> torch.Tensor:
+    """How sight spreads in a row, and to the row above it, as a table.
+
+    The index is the visible cells of the row, shifted by 7 bits, with its cells that do not hide;
+    the entry is the visible cells of the row above, shifted likewise, with all visible cells of the
+    row. From a visible cell that does not hide, sight spreads to the next cell, first to the right
+    and then to the left, and above to both.
+    """
+    index = torch.arange(1 << 2 * VIEW, device=device, dtype=INT)
+    row, clear, above = index >> VIEW, index & _ROW, torch.zeros_like(index)
+    for cells, step in ((range(VIEW), 1), (reversed(range(VIEW)), -1)):
+        for i in cells:
+            passes = row >> i & clear >> i & 1
+            lit = (passes << i) | (passes << i + step if 0 <= i + step < VIEW else 0)
+            row, above = row | lit, above | lit
+    return above << VIEW | row
