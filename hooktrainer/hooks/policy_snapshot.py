@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.checks import check_count
 from ..base.child_program import ChildProgram
+from ..base.endings import ENDED
 from ..base.words import plural, printable, shell_word
 from ..errors import ConfigError
 from ..loop.cadence import Every
@@ -162,6 +163,8 @@ class PolicySnapshot(TrainerHookBase):
         """Take the first snapshot; a resumed run already has it."""
         with undisturbed():
             self._open(trainer)
+        if self._recorder is not None:
+            self._newest = self._recorder.resume(trainer.progress.frames)
         if self._newest < 0:
             self.snapshot()
 
@@ -183,7 +186,6 @@ class PolicySnapshot(TrainerHookBase):
             groups=self.groups,
             run_id=self.run_dir.run_id,
         )
-        self._newest = self._recorder.resume(trainer.progress.frames)
         environment = self._recorder.environment
         if self.episodes and environment.reason is None:
             self._evaluator = Evaluator(self.run_dir.path, self.seed, self.episodes, environment)
@@ -201,7 +203,12 @@ class PolicySnapshot(TrainerHookBase):
             self._recorder.prune(self._cadence.final)  # type: ignore[union-attr]
 
     def close(self) -> None:
-        """Wait for evaluations, if the run ended well."""
+        """Wait for evaluations, if the run ended well; a resumed one may have left some."""
+        has_ended = self.is_registered and self.trainer.control.status in ENDED
+        if has_ended and self._recorder is None:  # nothing was trained
+            with undisturbed():
+                self._open(self.trainer)
+            self._ended_well = True
         if self._evaluator is not None:
             self._evaluator.finish(wait=self._ended_well, report=self.report)
         if self._recorder is not None and self._ended_well and self.keep is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from ..base.endings import ENDED
 from ..base.fs import write_atomically
 from ..base.words import printable, shell_word
 from ..loop.cadence import Every
@@ -43,6 +44,7 @@ class RunRecorder(TrainerHookBase):
         """Write the status, the counters and the metrics."""
         progress, control = self.trainer.progress, self.trainer.control
         mirror = getattr(self.trainer.checkpoints, "mirror", None)
+        has_metrics = self._started or control.status in ENDED
         self.run_dir.update(
             **({} if mirror is None else {"mirrored_frames": mirror.frames}),
             status=control.status,
@@ -50,7 +52,7 @@ class RunRecorder(TrainerHookBase):
             frames=progress.frames,
             optim_steps=progress.optim_steps,
             seconds=round(progress.seconds, 3),
-            metrics=self.trainer.metrics.reported if self._started else {},
+            metrics=self.trainer.metrics.reported if has_metrics else {},
         )
 
     def on_train_start(self, trainer: Loop) -> None:

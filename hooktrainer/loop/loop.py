@@ -119,13 +119,18 @@ class Loop:
                 "this trainer is closed: to continue, load its state into a new Trainer."
             )
         if self.has_ended:
-            self.control.end()
-            self._close()
+            self._end_at_once()
             return
         threads = self.threads or threads_for(self.loss_module)
         with self._graceful(), compute_threads(threads):
             self.run()
         self._exit_after_signal()
+
+    def _end_at_once(self) -> None:
+        """End a loaded run that has ended, with the metrics that it ended with."""
+        self.metrics.reported = dict(self._resume.reported)
+        self.control.end()
+        self._close()
 
     def _graceful(self) -> GracefulSignals:
         return GracefulSignals(self.control, self.grace, self.bridge.only_cleans_up)
@@ -412,6 +417,8 @@ class Loop:
             "versions": dict(library_versions()),
             "total_frames": self.known_total,
             "ended": self.control.status in ENDED,
+            # Those of ``before`` lack the last window, which a resume to more frames repeats.
+            "reported": dict(self.metrics.reported),
         }
 
     def _open_window(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from ..base.untrusted import one_line, refusing
@@ -25,6 +25,7 @@ class SavedState(TypedDict, total=False):
     versions: Mapping[str, str | None]
     ended: bool
     total_frames: int | None
+    reported: Mapping[str, float]
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Resume:
     rng: dict[str, Any] | None = None
     ended: bool = True
     total_frames: int | None = None
+    reported: Mapping[str, float] = field(default_factory=dict)
 
 
 def branched(
@@ -111,7 +113,8 @@ def load_components(live: Mapping[str, Stateful], state: dict[str, Any], *, stri
             loggers.append((name, live[name], part))
         else:
             load_part(name, live[name], part)
-    return Resume(loggers, state["rng"], state.get("ended", True), state.get("total_frames"))
+    ended, reported = state.get("ended", True), state.get("reported", {})
+    return Resume(loggers, state["rng"], ended, state.get("total_frames"), reported)
 
 
 def load_part(name: str, part: Stateful, saved: Any) -> None:

@@ -210,9 +210,8 @@ class Session(Trainer):
             raise ConfigError("this session is closed: to continue, make one with resume='latest'.")
         self._is_open = True
         if self.has_ended:
-            self.control.end()
             self.control.is_leaving = True
-            self._close()
+            self._end_at_once()
             return self
         self._block.enter_context(self._graceful())
         try:

@@ -114,20 +114,27 @@ def test_it_takes_the_first_evaluation_without_a_collector(tmp_path):
     assert nothing_saved.env == "CartPole-v1"
 
 
-def test_ctrl_c_leaves_policies_that_are_not_played_yet(tmp_path, monkeypatch, capfd):
+@pytest.mark.usefixtures("warm_python")
+def test_ctrl_c_leaves_policies_that_a_resume_plays(tmp_path, monkeypatch, capfd):
     def wait(self) -> None:
         monkeypatch.undo()  # closing the program waits for its end
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(30)
 
     monkeypatch.setattr(ChildProgram, "wait", wait)
-    trainer = make_trainer(total_frames=40)
+    trainer = make_trainer(total_frames=40, save_trainer_file=tmp_path / "state.pt")
     snapshot(trainer, tmp_path, snapshots=2, episodes=1, report=True)
     trainer.train()
     assert trainer.collected_frames == 40
     out, err = capfd.readouterr()
     assert out.rstrip().endswith("plays the rest.")
     assert "finishing the batch" not in err
+
+    again = make_trainer(total_frames=40)
+    snapshot(again, tmp_path, snapshots=2, episodes=1)
+    again.load_from_file(tmp_path / "state.pt")
+    again.train()
+    assert [saved.frames for saved in list_policies(tmp_path) if saved.evaluation] == [0, 40]
 
 
 def test_the_last_policy_has_the_last_statistics_of_observations(tmp_path):

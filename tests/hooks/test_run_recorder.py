@@ -92,13 +92,16 @@ def test_the_final_report_says_what_was_reached_and_where_to_look(tmp_path, caps
     assert "look:" in last
 
 
-def test_a_finished_run_that_is_resumed_keeps_its_record(tmp_path, capsys):
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_finished_run_that_is_resumed_has_its_record(tmp_path, capsys, killed):
     state = tmp_path / "state.pt"
     trainer = tiny_trainer(save_trainer_file=state)
     RunRecorder(RunDir.create(tmp_path / "run")).register(trainer)
     trainer.register_op("post_steps_log", lambda td: {"eval/return": trainer.collected_frames})
     trainer.train()
     before = RunDir(tmp_path / "run").read()
+    if killed:  # after its last save, before it was recorded
+        RunDir(tmp_path / "run").update(status="running", metrics={"eval/return": 0.0})
     capsys.readouterr()
 
     again = tiny_trainer()
@@ -110,6 +113,7 @@ def test_a_finished_run_that_is_resumed_keeps_its_record(tmp_path, capsys):
     assert {k: v for k, v in after.items() if k not in ("updated", "resumed")} == {
         k: v for k, v in before.items() if k != "updated"
     }
+    assert again.metrics.reported == trainer.metrics.reported
     out = capsys.readouterr().out
     assert "finished: eval/return" in out
     assert "Where the time went" not in out

@@ -104,7 +104,8 @@ def without_clock(state: dict) -> dict:
         for kind, values in components["metrics"].items()
         if kind != "pbar_names"
     }
-    return state | {"components": components}
+    reported = {k: v for k, v in state["reported"].items() if not k.startswith("time/")}
+    return state | {"components": components, "reported": reported}
 
 
 def train_until(trainer: Trainer, frames: int) -> None:
