@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import gymnasium as gym
@@ -107,7 +109,9 @@ def register_known(env_id: str) -> None:
 
 
 def import_registering(module: str) -> None:
-    """Import a module that registers environments."""
+    """Import a module that registers environments, installed or in the current directory."""
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)  # for good: an entry point may be a neighbour, imported later
     try:
         importlib.import_module(module)
     except ModuleNotFoundError as error:

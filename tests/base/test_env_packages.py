@@ -98,6 +98,23 @@ def test_a_module_before_the_id_registers_it(tmp_path, monkeypatch):
         sys.modules.pop("my_worlds", None)
 
 
+def test_a_module_of_the_current_directory_registers_a_neighbours_class(tmp_path, monkeypatch):
+    register = "import gymnasium as gym\ngym.register('Mine-v99', 'mine_envs:Mine')\n"
+    (tmp_path / "mine_ids.py").write_text(register)
+    cart = "from gymnasium.envs.classic_control import CartPoleEnv\nclass Mine(CartPoleEnv): ...\n"
+    (tmp_path / "mine_envs.py").write_text(cart)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])  # as of a command
+    monkeypatch.chdir(tmp_path)
+    try:
+        collector = VectorCollector("mine_ids:Mine-v99", num_envs=1, frames_per_batch=4)
+        assert collector.collect().shape == (1, 4)
+        collector.shutdown()
+    finally:
+        gym.registry.pop("Mine-v99", None)
+        for name in ("mine_ids", "mine_envs"):
+            sys.modules.pop(name, None)
+
+
 @pytest.mark.parametrize(
     ("env_id", "message"),
     [
