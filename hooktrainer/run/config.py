@@ -45,7 +45,7 @@ from ..base.endings import GRACE, TIMEOUT
 from ..base.plain import to_plain, without_omegaconf
 from ..base.untrusted import one_line, shown
 from ..base.words import did_you_mean, printable, whole_number, without_password
-from ..errors import ConfigError
+from ..errors import ConfigError, NotFoundError
 from ..policies.trust import code_of
 from ..store.run_dir import read_config
 from . import command_line
@@ -373,7 +373,7 @@ def read_named(file: Path) -> dict[str, Any]:
     try:
         return read_config(file / "config.yaml", file) if file.is_dir() else read_config(file)
     except FileNotFoundError:
-        raise FileNotFoundError(f"there is no configuration {file}.") from None
+        raise NotFoundError(f"there is no configuration {file}.") from None
 
 
 def take_config(words: Sequence[str]) -> tuple[Path | None, bool, list[str]]:
@@ -481,7 +481,7 @@ def values_in(
     Raises:
         ConfigError: If it is no configuration of ``kind``, or imports or runs something that needs
             ``trust``.
-        FileNotFoundError: If there is no such file.
+        NotFoundError: If there is no such file.
     """
     subject = printable(file)
     plain = {n: v for n, v in read_named(file).items() if n not in {*_NOT_AGAIN, *given}}

@@ -156,7 +156,7 @@ def test_words_behind_two_dashes_and_without_a_file_are_left() -> None:
     assert take_config(words) == (None, False, words)
     with pytest.raises(ConfigError, match=r"--config: name the config\.yaml"):
         parse_run(Args, ["--a", "--config"])
-    with pytest.raises(FileNotFoundError, match="there is no configuration nowhere"):
+    with pytest.raises(ConfigError, match="there is no configuration nowhere"):
         parse_run(Args, ["--config", "nowhere"])
 
 
