@@ -32,7 +32,8 @@ class Schedule(TrainerHookBase):
 
     Args:
         owner: An optimizer, for an entry of its parameter groups, or any object with the attribute.
-            A tensor is filled in place.
+            Or the name of an attribute of the trainer, such as ``"loss_module"``, for a schedule in
+            an algorithm's ``hooks=[...]``. A tensor is filled in place.
         attribute: Name of the value: ``"lr"``, ``"clip_epsilon"``, ``"eps"``, ….
         value: Maps the fraction, from 0 to 1, to the value.
 
@@ -43,6 +44,7 @@ class Schedule(TrainerHookBase):
         >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.5)
         >>> Schedule.linear(optimizer, "lr", 0.5, 0.0).value(0.25)
         0.375
+        >>> hooks = [Schedule.linear("loss_module", "clip_epsilon", 0.2, 0.0)]
     """
 
     at = (("post_steps", "__call__", EARLY), ("pre_steps_log", "log_value", DEFAULT))
@@ -55,7 +57,8 @@ class Schedule(TrainerHookBase):
     def __post_init__(self) -> None:
         self._last: float | None = None  # the value set last
         self._metric = f"train/{self.attribute}"
-        self._assign(None)
+        if not isinstance(self.owner, str):
+            self._assign(None)
 
     @classmethod
     def linear(
@@ -111,8 +114,11 @@ class Schedule(TrainerHookBase):
 
     def _assign(self, value: float | None) -> None:
         """Set the value; ``None`` sets the present one, to show that it can be set."""
-        owner, name, places = self.owner, self.attribute, [self.owner]
+        owner, name = self.owner, self.attribute
         try:
+            if isinstance(owner, str):
+                owner = getattr(self.trainer, owner)
+            places = [owner]
             if isinstance(owner, torch.optim.Optimizer):
                 places = owner.param_groups  # not cached, since loading a state replaces them
             for place in places:
@@ -125,8 +131,9 @@ class Schedule(TrainerHookBase):
                 else:
                     setattr(place, name, new)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
+            shown = repr(owner) if isinstance(owner, str) else type(owner).__name__
             raise ConfigError(
-                f"Schedule({type(owner).__name__}, {name!r}): no such number to set: {error!r}."
+                f"Schedule({shown}, {name!r}): no such number to set: {error!r}."
             ) from error
 
 

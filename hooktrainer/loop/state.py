@@ -100,8 +100,11 @@ def load_components(live: Mapping[str, Stateful], state: dict[str, Any], *, stri
     if lines:
         message = "\n  ".join(["the state and this trainer differ:", *map(one_line, lines)])
         if strict:
+            late = any(name.startswith("hook/") and name not in live for name in saved)
+            hint = " (an algorithm takes hooks to restore as hooks=[...])" if late else ""
             raise StateMismatchError(
-                f"{message}\nBuild the trainer as it was, or pass strict=False to leave these out."
+                f"{message}\nBuild the trainer as it was{hint}, or pass strict=False to leave "
+                "these out."
             )
         warnings.warn(message, stacklevel=3)
     loggers = []

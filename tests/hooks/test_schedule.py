@@ -13,6 +13,8 @@ from torchrl.data import Categorical
 from torchrl.modules import EGreedyModule
 
 from hooktrainer import ConfigError, Schedule, Trainer, VectorCollector
+from hooktrainer.algorithms import PPO
+from hooktrainer.log import read_csv
 from hooktrainer.networks import AdditiveGaussian, DeterministicPolicy, EpsilonGreedy, QNetwork, mlp
 from hooktrainer.objectives import ClipPPOLoss
 from hooktrainer.replay import PrioritizedSampler
@@ -52,6 +54,34 @@ def test_it_is_set_before_every_batch_and_logged(logger):
     # The parameter moves by the rate at each of the two steps of a batch.
     assert weight(trainer) == -2 * (1.0 + 0.75 + 0.5 + 0.25)
     assert rate(trainer) == 0.0
+
+
+def test_an_algorithms_schedule_names_its_owner_and_is_resumed(tmp_path):
+    def trained(total_frames, **arguments):
+        run = PPO(
+            env="CartPole-v1",
+            total_frames=total_frames,
+            num_envs=2,
+            steps_per_batch=8,
+            mini_batch_size=16,
+            num_epochs=1,
+            eval_episodes=0,
+            tuned=False,
+            progress_bar=False,
+            run_dir=tmp_path,
+            logger="csv",
+            log_interval=1,
+            hooks=[Schedule.linear("loss_module", "clip_epsilon", 0.2, 0.0)],
+            **arguments,
+        )
+        return run.train()
+
+    trained(16)
+    assert float(trained(64, resume="latest").loss_module.clip_epsilon) == 0.0
+    logged = dict(read_csv(tmp_path)["train/clip_epsilon"])
+    assert logged == pytest.approx({16: 0.2, 32: 0.15, 48: 0.1, 64: 0.05})
+    with pytest.raises(ConfigError, match=r"Schedule\('no_such', 'lr'\): no such number"):
+        Schedule.linear("no_such", "lr", 1.0, 0.0).register(tiny_trainer())
 
 
 @pytest.mark.parametrize(

@@ -208,6 +208,7 @@ def test_missing_and_extra_hooks_are_all_listed_and_nothing_is_changed():
     message = str(caught.value)
     for name in ("only_saved", "count"):
         assert f"hook/{name} is in the state but not in this trainer" in message
+    assert "takes hooks to restore as hooks=[...]" in message
     for name in ("only_live", "sampler"):
         assert f"hook/{name} is in this trainer but not in the state" in message
     assert live.collected_frames == 0
