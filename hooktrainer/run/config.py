@@ -16,6 +16,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum, auto
 from functools import cache, partial
 from itertools import zip_longest
+from numbers import Real
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -190,7 +191,7 @@ def _check_needs(subject: str, described: Any, name: str, mark: Needs) -> None:
 
 
 def check_ranges(subject: str, described: Any) -> None:
-    """Raise ConfigError for a dataclass's value out of its field's range or words, and for NaN."""
+    """Raise ConfigError for a dataclass's value that its field does not take, and for NaN."""
     for name, metadata in _metadata(type(described)).items():
         given = getattr(described, name)
         kinds = list(_with_members(hints_of(type(described))[name]))
@@ -199,7 +200,12 @@ def check_ranges(subject: str, described: Any) -> None:
             check_choice(f"{subject}: {name}", given, choices)
         if given is None and not any(kind in (Any, type(None)) for kind in kinds):
             raise ConfigError(f"{subject}: {name}=None: pass a value, or leave it out.")
+        types_of = {*choices, *(kind for kind in kinds if isinstance(kind, type))} - {type(None)}
         for value in given if isinstance(given, tuple) else (given,):
+            if types_of == {bool} and value not in (True, False, None):  # "false" would be true
+                raise ConfigError(f"{subject}: {name}={value!r:.80}: pass True or False.")
+            if types_of == {float} and not isinstance(value, (Real, type(None))):
+                raise ConfigError(f"{subject}: {name}={value!r:.80}: pass a number.")
             for one in metadata:
                 if isinstance(one, Range) and value is not None:
                     one.check(f"{subject}: {name}", value)

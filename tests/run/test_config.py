@@ -68,6 +68,9 @@ class Args(RunConfig):
         ({"stages": 0, "workers": 1}, "toy: stages=0: pass a positive integer"),
         ({"mode": "fat"}, "toy: mode='fat': pass 'fast' or 'slow'"),
         ({"mode": True}, "toy: mode=True: pass 'fast' or 'slow'"),
+        ({"share": "0.5"}, "toy: share='0.5': pass a number"),
+        ({"rate": lambda progress: progress}, "toy: rate=<function .*: pass a number"),
+        ({"strict": "false"}, "toy: strict='false': pass True or False"),
     ],
 )
 def test_a_value_out_of_its_range_leaves_no_run_behind(
