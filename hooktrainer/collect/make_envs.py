@@ -382,6 +382,11 @@ def explain_env_errors(
 
 def _no_env(who: str, made: Any) -> ConfigError:
     """The error for an object that is no Gymnasium environment; it lists what is accepted."""
+    if is_world(made):
+        return ConfigError(
+            f"{who} a {type(made).__name__}, a batch of environments: pass it itself, or give the "
+            "function that makes it a parameter num_envs without a default."
+        )
     return ConfigError(
         f"{who} a {type(made).__name__}, not a gymnasium.Env. VectorCollector takes an id, a "
         "function that builds one environment, a vector environment that is built already, or a "

@@ -15,6 +15,8 @@ from ..tensor_world import Observations, Outcome
 from .foreign_world import ForeignWorld
 
 _INFO: Final = "info"
+_COUNTED: Final = ("episode_reward", "step_count", "is_init")
+"""Entries of ``RewardSum``, ``StepCounter`` and ``InitTracker``; a collector writes its own."""
 
 
 class TorchRLWorld(ForeignWorld):
@@ -97,13 +99,16 @@ class TorchRLWorld(ForeignWorld):
             self._env.close()
 
     def _seen(self, td: TensorDictBase) -> Observations:
-        return {name: td[key].reshape(shape) for name, (key, shape) in self._keys.items()}
+        return {
+            name: (td[key].long().argmax(-1) if one_hot else td[key]).reshape(shape)
+            for name, (key, shape, one_hot) in self._keys.items()
+        }
 
 
 def _observed(
     env: Any, name: str, num_envs: int
 ) -> tuple[dict[NestedKey, Any], dict[str, NestedKey], dict[str, spaces.Space[Any]]]:
-    """By name each observation's key and shape; the log's keys; and the spaces."""
+    """By name each observation's key, shape and whether it is one-hot; log keys; and the spaces."""
     keys: dict[NestedKey, Any] = {}
     logs: dict[str, NestedKey] = {}
     observed: dict[str, spaces.Space[Any]] = {}
@@ -114,12 +119,15 @@ def _observed(
                 logs["/".join(path[path.index(_INFO) :])] = unravel_key(path)
             continue
         entry = str(path[-1])
+        if entry in _COUNTED:
+            continue
         if entry in observed:
             raise ConfigError(
                 f"{name} observes two entries called {entry!r}: let a transform rename one."
             )
         observed[entry] = space_of(spec[0], f"The observation {entry!r} of {name}")
-        keys[entry] = (unravel_key(path), tuple(spec.shape))
+        shape = (num_envs, *(observed[entry].shape or ()))
+        keys[entry] = (unravel_key(path), shape, _is_one_hot(spec))
     return keys, logs, observed
 
 

@@ -15,7 +15,17 @@ from torchrl.data import (
     OneHot,
     Unbounded,
 )
-from torchrl.envs import EnvBase, GymEnv, StepCounter, TransformedEnv, VecGymEnvTransform, VmasEnv
+from torchrl.envs import (
+    Compose,
+    EnvBase,
+    GymEnv,
+    InitTracker,
+    RewardSum,
+    StepCounter,
+    TransformedEnv,
+    VecGymEnvTransform,
+    VmasEnv,
+)
 
 from hooktrainer import ConfigError, VectorCollector
 from hooktrainer.collect.worlds import TorchRLWorld, adapt_world
@@ -101,6 +111,44 @@ def test_true_final_observations_and_ends_are_taken():
     assert [out.reward.tolist() for out in seen] == [[1, 0], [2, 0], [3, 0], [1, 0]]
     assert [out.terminated.tolist() for out in seen] == [[t == 2, False] for t in range(4)]
     assert [out.truncated.tolist() for out in seen] == [[False, t == 3] for t in range(4)]
+
+
+class Floors(Climb):
+    """Observes its level one-hot and as a column."""
+
+    def __init__(self):
+        super().__init__()
+        one_hot, column = OneHot(4, shape=(2, 4)), Categorical(4, shape=(2, 1))
+        self.observation_spec = Composite(one_hot=one_hot, column=column, shape=(2,))
+
+    def observe(self):
+        level = self.at.long()
+        return {"one_hot": torch.eye(4, dtype=torch.bool)[level.squeeze(-1)], "column": level}
+
+
+def test_categories_are_indices_in_each_of_their_forms():
+    collector = VectorCollector(Floors(), frames_per_batch=4)
+    batch = collector.collect()
+    level = (batch["next", "reward"].squeeze(-1)).long()
+    assert batch["next", "one_hot"].equal(level)
+    assert batch["next", "column"].equal(level)
+    collector.shutdown()
+
+
+def test_what_collectors_count_themselves_is_not_observed():
+    transforms = Compose(InitTracker(), StepCounter(max_steps=2), RewardSum())
+    collector = VectorCollector(TransformedEnv(Climb(), transforms), frames_per_batch=8)
+    batch = collector.collect()
+    assert batch["next", "step_count"].squeeze(-1).tolist() == [[1, 2, 1, 2]] * 2
+    sums = batch["next", "reward"].squeeze(-1).unflatten(-1, (2, 2)).cumsum(-1).flatten(1)
+    assert batch["next", "episode_reward"].squeeze(-1).equal(sums)
+    assert not {"episode_reward", "step_count", "is_init"} & {*batch.keys()}
+    collector.shutdown()
+
+
+def test_a_function_without_the_number_of_environments_is_named():
+    with pytest.raises(ConfigError, match=r"give the function .* a parameter num_envs"):
+        VectorCollector(lambda: Climb(), num_envs=2, frames_per_batch=4)
 
 
 def test_the_contract_of_collectors_is_kept():
