@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 from typing_extensions import Self, dataclass_transform
 
@@ -164,6 +164,26 @@ class EnvAlgorithm(Algorithm, EnvConfig):
     task_type: ClassVar[Callable[..., RunTask]] = Task
 
 
+_THEIRS: Final = {
+    "total_timesteps": "total_frames",
+    "n_envs": "num_envs",
+    "n_steps": "steps_per_batch",
+    "train_freq": "steps_per_batch",
+    "n_epochs": "num_epochs",
+    "gradient_steps": "optim_steps_per_batch",
+    "learning_rate": "lr",
+    "learning_starts": "init_random_frames",
+    "gae_lambda": "lmbda",
+    "clip_range": "clip_epsilon",
+    "ent_coef": "entropy_coeff",
+    "vf_coef": "critic_coeff",
+    "target_update_interval": "target_interval",
+    "policy_kwargs": "num_cells",
+    "use_sde": "sde",
+}
+"""Arguments of Stable-Baselines3, and the fields that do the same."""
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def algorithm(kind: Kind) -> Kind:
     """Make a class an algorithm: a frozen dataclass whose defaults are tuned for its environment.
@@ -176,7 +196,9 @@ def algorithm(kind: Kind) -> Kind:
 
     @functools.wraps(init)
     def __init__(self: Algorithm, **given: Any) -> None:  # noqa: N807
-        check_names(kind.__name__, given, [one.name for one in fields(made)])
+        known = [one.name for one in fields(made)]
+        instead = {there: f"Here it is {here}" for there, here in _THEIRS.items() if here in known}
+        check_names(kind.__name__, given, known, instead)
         tuned = made.tuned_settings_for(given.get(made.subject), given.get("tuned", True))
         init(self, **{**tuned, **given})
 

@@ -312,6 +312,10 @@ def test_an_unknown_name_brings_the_near_ones():
         algorithms.SAC(env="Pendulm-v1", total_frames=100).trainer()
     with pytest.raises(TypeError, match=r"SAC has no argument 'lrr'. Did you mean lr"):
         algorithms.SAC(env=PENDULUM, total_frames=100, lrr=1.0)
+    with pytest.raises(TypeError, match=r"PPO has no argument 'n_steps'. Here it is steps_per_ba"):
+        algorithms.PPO(env=CARTPOLE, total_frames=100, n_steps=1)
+    with pytest.raises(TypeError, match=r"DQN has no argument 'clip_range'. It takes: "):
+        algorithms.DQN(env=CARTPOLE, total_frames=100, clip_range=0.1)
     with pytest.raises(ConfigError, match="Did you mean evaluate"):
         make("sac").remove_hook("evalute")
     assert algorithms.get("sac") is algorithms.get("SAC") is algorithms.SAC
