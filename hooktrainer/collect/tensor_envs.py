@@ -157,13 +157,14 @@ class TensorEnvs(BatchedEnv):
         return self.world.load_state_dict(state_dict["world"]) and self._restores
 
     def set_attribute(self, name: str, value: Any) -> None:
-        if not hasattr(self.world, name):
+        owner = getattr(self.world, "simulator", self.world)
+        if not hasattr(owner, name):
             raise no_attribute(self.name, name)
-        now = getattr(self.world, name)
+        now = getattr(owner, name)
         if isinstance(now, torch.Tensor):
             now.copy_(torch.as_tensor(value))
         else:
-            setattr(self.world, name, value)
+            setattr(owner, name, value)
 
     def close(self) -> None:
         self.world.close()

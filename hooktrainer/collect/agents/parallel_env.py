@@ -116,6 +116,11 @@ class ParallelEnv(gym.Env[Any, Any]):
             values[group.name, "reward"][place] = reward_of(rewards, agent, self._name)
             for key, flags in zip(("terminated", "truncated"), ends, strict=True):
                 values[group.name, key][place] = bool(flags.get(agent, False))
+                if flags.get(agent, False) and agent in env.agents:
+                    raise ConfigError(
+                        f"step() of {self._name} has {agent} {key}, and still in agents: remove an "
+                        "agent that has ended; the episode ends when none is left."
+                    )
         is_over, is_cut = not env.agents, any(ends[1].get(agent, False) for agent in acted)
         self._write_infos(values, infos, is_over)
         for name, returns in self._returns.items():

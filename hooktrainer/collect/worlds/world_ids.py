@@ -159,7 +159,9 @@ def is_world(env: Any) -> bool:
     if kind_of(env) is not None:
         return True
     number = _parameters(env).get("num_envs")
-    return number is not None and number.default is number.empty
+    if number is None:  # a class that passes its arguments on
+        return TensorWorld in getattr(env, "__mro__", ()) and _takes(env, "num_envs")
+    return number.default is number.empty
 
 
 def is_built(env: Any) -> bool:

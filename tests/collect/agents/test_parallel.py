@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from marks import slow_except
-from toy_parallel import Drawn, Leaving, Nothing
+from toy_parallel import Drawn, Leaving, Nothing, Staying
 
 from hooktrainer import ConfigError, VectorCollector
 from hooktrainer.errors import MissingPackageError, StateMismatchError
@@ -134,6 +134,10 @@ def test_a_replay_that_differs_is_refused():
         (
             lambda: collector(Nothing).collect(),
             "cat_0 got an action_mask that forbids every action",
+        ),
+        (
+            lambda: collector(Staying).collect(),
+            "Staying has cat_0 terminated, and still in agents: remove an agent that has ended",
         ),
         (lambda: collector(dict), "env builds a dict, not a gymnasium.Env"),
         (lambda: collector("pettingzoo/mpe/simple_spred_v3"), "mpe2 has no 'simple_spred_v3'"),

@@ -100,6 +100,16 @@ class Talking(Leaving):
         return seen, rewards, ends, cuts, infos
 
 
+class Staying(Leaving):
+    """Keeps those that have ended in `agents`."""
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        acted = self.agents
+        outcome = super().step(actions)
+        self.agents = acted
+        return outcome
+
+
 class Nothing(Leaving):
     """In the second step its mask forbids every action."""
 

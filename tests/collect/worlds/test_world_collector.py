@@ -118,6 +118,17 @@ def test_a_built_world_is_taken_as_it_is_and_not_shared():
         collector.shard(0, 3)
 
 
+def test_a_world_may_pass_its_arguments_on():
+    class Passes(Ladder):
+        def __init__(self, *args, rungs=1, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.rungs = rungs
+
+    collector = VectorCollector(Passes, num_envs=3, frames_per_batch=6, env_kwargs={"rungs": 4})
+    assert collector.collect().shape == (3, 2)
+    assert collector.envs.world.rungs == 4
+
+
 def test_shares_that_would_all_play_the_same_are_refused():
     def make(num_envs: int, device: torch.device) -> Ladder:
         return Ladder(num_envs, device)

@@ -48,6 +48,7 @@ class GymWorld(ForeignWorld):
             )
         hides = _check_same_step(env, name)
         self._env = env
+        self.simulator = getattr(env, "unwrapped", env)
         self._hides_final = hides if hides_final is None else hides_final
         self._seeds: int | None = None
         super().__init__(

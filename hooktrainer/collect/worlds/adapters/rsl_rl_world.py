@@ -49,6 +49,7 @@ class RslRlWorld(ForeignWorld):
     ) -> None:
         name = name_of(env)
         self._env = env
+        self.simulator = getattr(env, "unwrapped", env)
         groups = self._observed(env.get_observations())
         self._groups = _resolved(name, groups, obs_groups)
         sets = self._sets(groups)

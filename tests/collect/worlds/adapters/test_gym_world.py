@@ -194,6 +194,13 @@ def test_isaac_lab_hides_final_observations():
     assert torch.equal(batch["collector", "final_hidden"], batch["next", "done"])
 
 
+def test_attributes_of_the_environment_are_set():
+    env = Strict()
+    env.level = 0
+    VectorCollector(env, frames_per_batch=8).set_attribute("level", 3)
+    assert env.level == 3
+
+
 @pytest.mark.parametrize("make", [ManiSkill, Strict, IsaacLab])
 def test_the_contract_of_collectors_is_kept(make):
     check_collector(lambda: VectorCollector(make(), frames_per_batch=8, total_frames=32))

@@ -182,6 +182,19 @@ def test_a_resume_starts_new_episodes_and_warns():
     assert seeds[-1] not in (3, 0)
 
 
+def test_attributes_are_set_below_the_wrappers():
+    env, wrapper = Mjlab(), Mjlab()
+    wrapper.unwrapped = env
+    for given in (env, wrapper):
+        collector = VectorCollector(given, frames_per_batch=8)
+        collector.set_attribute("max_episode_length", 2)
+        assert env.max_episode_length == 2
+        collector.load_state_dict(collector.state_dict())
+        env.max_episode_length = 5
+        with pytest.raises(ConfigError, match="Mjlab has no attribute 'gravity' to be set"):
+            collector.set_attribute("gravity", 2)
+
+
 @pytest.mark.parametrize("make", [Mjlab, Version2])
 def test_the_contract_of_collectors_is_kept(make):
     check_collector(lambda: VectorCollector(make(), frames_per_batch=12, total_frames=60))
