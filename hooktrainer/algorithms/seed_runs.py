@@ -97,16 +97,17 @@ def train_seeds(algorithm: AlgorithmConfig, keep: bool) -> list[SeedResult]:
 def run_of(algorithm: Kind, seed: int, place: Path | None) -> Kind:
     """The run of one of several seeds, in ``<place>/seed<i>``; ``None`` to keep nothing.
 
-    It shares neither hooks nor networks with the others. It is resumed if ``algorithm`` is, and
-    starts from the beginning if its process ended before it began.
+    It shares neither hooks nor networks with the others. It is resumed if ``algorithm`` is. If its
+    process ended before it began, it starts from the beginning, or where the others branched off.
     """
-    resume, run_dir, mirror = algorithm.resume, None, None
+    resume, fork, run_dir, mirror = algorithm.resume, algorithm.fork, None, None
     if place is not None:
         run_dir = place / f"seed{seed}"
         if algorithm.mirror is not None:
             mirror = f"{algorithm.mirror.rstrip('/')}/seed{seed}"
         if resume == "latest" and not RunDir(run_dir).holds_run and algorithm.mirror is None:
-            resume = None
+            parents = (RunDir(other).forked_from for other in sorted(place.glob("seed*")))
+            resume, fork = None, next((str(one["path"]) for one in parents if one), fork)
     names = [name for name in ("hooks", "network") if hasattr(algorithm, name)]
     own = {name: copy.deepcopy(getattr(algorithm, name)) for name in names}
     return replace(
@@ -116,6 +117,7 @@ def run_of(algorithm: Kind, seed: int, place: Path | None) -> Kind:
         workers=0,
         run_dir=run_dir,
         resume=resume,
+        fork=fork,
         mirror=mirror,
         progress_bar=False,
         **own,

@@ -103,6 +103,20 @@ def test_each_resumes_alone_and_by_its_own_configuration(tmp_path):
     assert rows(tmp_path / "again" / "seed1") == rows(tmp_path / "whole" / "seed1")
 
 
+def test_a_seed_that_had_not_begun_branches_off_as_the_others_did(tmp_path):
+    saving(total_frames=64, run_dir=tmp_path / "parent", anneal_lr=False).train()
+
+    def run(seeds, place, **kwargs):
+        run_dir = tmp_path / place
+        saving(total_frames=128, seeds=seeds, run_dir=run_dir, anneal_lr=False, **kwargs).train()
+
+    run("0-1", "whole", fork=str(tmp_path / "parent"))
+    run("0-0", "parts", fork=str(tmp_path / "parent"))
+    run("0-1", "parts", resume="latest")  # the process had ended before seed 1 began
+    assert state_of(tmp_path / "parts" / "seed1")["forked_from"]["frames"] == 64
+    assert rows(tmp_path / "parts" / "seed1") == rows(tmp_path / "whole" / "seed1")
+
+
 class Failing(TrainerHookBase):
     """Ends the runs of some seeds, each in another way."""
 
