@@ -20,6 +20,8 @@ COLORS = 6
 OPEN, CLOSED, LOCKED = 0, 1, 2
 TURN_LEFT, TURN_RIGHT, FORWARD, PICK_UP, DROP, TOGGLE = range(6)
 VIEW = 7
+_ROW: Final = (1 << VIEW) - 1
+"""The bits of all cells in a row of a view."""
 INT = torch.int32
 GridState = dict[str, torch.Tensor]
 Judgement = tuple[torch.Tensor, torch.Tensor]
@@ -200,9 +202,6 @@ def _visible(seen: torch.Tensor, sight: torch.Tensor) -> torch.Tensor:
         rows.append(entry)
     columns = torch.stack(rows[::-1], 1)
     return ((columns[:, None, :] >> bits[:, None]) & 1).bool()
-
-
-_ROW: Final = (1 << VIEW) - 1
 
 
 def _sight(device: torch.device) -> torch.Tensor:
