@@ -98,7 +98,8 @@ def without_clock(left: Any, right: Any) -> tuple[Any, Any]:
             if name not in timed
         }
         ranks = {"ranks": [timeless(share) for share in state["ranks"]]} if "ranks" in state else {}
-        return {**state, "components": components, **ranks}
+        reported = _without_times(state.get("reported"))
+        return {**state, "components": components, "reported": reported, **ranks}
 
     return timeless(left), timeless(right)
 

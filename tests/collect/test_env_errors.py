@@ -68,10 +68,20 @@ class Robots:
     step = get_observations
 
 
-@pytest.mark.parametrize("env", [lambda: gym.make_vec("CartPole-v1", 2), Robots, object])
-def test_what_is_no_single_environment_is_answered_with_what_takes_it(env):
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        (
+            lambda: gym.make_vec("CartPole-v1", 2),
+            "not a gymnasium.Env. VectorCollector takes.*mappo",
+        ),
+        (object, "not a gymnasium.Env. VectorCollector takes.*mappo"),
+        (Robots, "a Robots, a batch of environments: pass it itself, or give .* num_envs"),
+    ],
+)
+def test_what_is_no_single_environment_is_answered_with_what_takes_it(env, said):
     for build in (spaces_of, lambda env: VectorCollector(env, num_envs=2, frames_per_batch=4)):
-        with pytest.raises(ConfigError, match=r"not a gymnasium.Env. VectorCollector takes.*mappo"):
+        with pytest.raises(ConfigError, match=said):
             build(env)
 
 
