@@ -127,7 +127,8 @@ class PolicySnapshot(TrainerHookBase):
         evaluate = next((hook for hook in hooks if run_dir is None or hook.collector is None), None)
         if evaluate is None:
             raise ConfigError(
-                "a policy evaluated by a collector of its own has no snapshots: leave them out."
+                "snapshots act in one Gymnasium environment, and this policy is evaluated in "
+                "others, by a collector: leave them out."
             )
         return cls(
             evaluate.policy,

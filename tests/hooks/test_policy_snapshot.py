@@ -106,7 +106,7 @@ def test_it_takes_the_first_evaluation_without_a_collector(tmp_path):
     options = {"every": Every(frames=100), "episodes": 1}
     own = Evaluate("CartPole-v1", policy, collector=VectorCollector, group="own", **options)
     own.register(trainer, "own")
-    with pytest.raises(ConfigError, match="by a collector of its own has no snapshots"):
+    with pytest.raises(ConfigError, match="snapshots act in one Gymnasium environment, and"):
         PolicySnapshot.of(trainer, tmp_path)
     Evaluate("Acrobot-v1", policy, **options).register(trainer)
     assert PolicySnapshot.of(trainer, tmp_path, snapshots=2).env == "Acrobot-v1"
