@@ -32,8 +32,11 @@ def test_two_runs_of_a_trainer_are_identical_but_for_the_clock(tmp_path):
 def test_the_clocks_of_all_ranks_are_left_out():
     def state(seconds):
         components = {"progress": {"frames": 8, "seconds": seconds}}
-        return {"components": components, "ranks": [{"components": components}]}
+        reported = {"loss/a": 1.0, "time/step": seconds}
+        ranks = [{"components": components}]
+        return {"components": components, "reported": reported, "ranks": ranks}
 
     one, other = without_clock(state(1.0), state(2.0))
     assert one == other
     assert one["ranks"][0]["components"]["progress"] == {"frames": 8}
+    assert one["reported"] == {"loss/a": 1.0}
