@@ -465,12 +465,13 @@ def fetch(
     """
     remote, run = Remote(url), RunDir(run_dir)
     tried: Callable[..., Any] = partial(_tried, remote, attempts, pause)
+    failures: dict[str, str] = {}
     for number in range(attempts):
         time.sleep(number * pause)
         names = tried(remote.names)
-        complete, failures = _complete(remote, names, tried)
-        if complete or failures or not names:
-            break  # else all that was listed has been deleted since, perhaps
+        complete = _complete(remote, names, tried, failures)
+        if complete or not names:
+            break  # else an earlier listing was given, perhaps, of what has been deleted since
     if not complete and not failures:
         return None
     for theirs in {one.manifest.run_id for one in complete} - {run.run_id}:
@@ -490,24 +491,26 @@ def fetch(
                 try:
                     return _fetch_one(remote, one, run.checkpoints, tried)
                 except DamagedCheckpointError as error:
-                    failures.append(str(error))
+                    failures[one.path.name] = str(error)
                     _log.warning("%s: an earlier checkpoint is taken.", error)
         finally:
             held.release()
-    raise CheckpointError(f"No checkpoint in {remote.name} is intact: {listed(failures, most=3)}")
+    damage = listed([*failures.values()], most=3)
+    raise CheckpointError(f"No checkpoint in {remote.name} is intact: {damage}")
 
 
 def _complete(
-    remote: Remote, names: Sequence[str], tried: Callable[..., Any]
-) -> tuple[list[Checkpoint], list[str]]:
-    """The checkpoints that have a manifest, the newest first, and what is wrong with others."""
-    found, failures = [], []
+    remote: Remote, names: Sequence[str], tried: Callable[..., Any], failures: dict[str, str]
+) -> list[Checkpoint]:
+    """The checkpoints that have a manifest, the newest first; adds what is wrong with others."""
+    found = []
     for name in names:
-        try:
-            found.append(tried(remote.checkpoint, name))
-        except DamagedCheckpointError as error:
-            failures.append(f"{name} is damaged: {error}")
-    return sorted(filter(None, found), key=_order, reverse=True), failures
+        if name not in failures:
+            try:
+                found.append(tried(remote.checkpoint, name))
+            except DamagedCheckpointError as error:
+                failures[name] = f"{name} is damaged: {error}"
+    return sorted(filter(None, found), key=_order, reverse=True)
 
 
 def _fetch_one(

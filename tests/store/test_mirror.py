@@ -207,6 +207,19 @@ def test_a_listing_of_what_was_deleted_since_is_not_believed(tmp_path):
     assert back.frames == 20
 
 
+def test_a_listing_of_only_what_is_damaged_is_not_believed(tmp_path):
+    with manager_of(tmp_path / "run") as manager:
+        for frames in (10, 20):
+            manager.save(state(frames), frames=frames)
+            settled(manager)
+    damaged = "/bucket/run/checkpoints/step_000000000010"
+    FaultyFileSystem().pipe_file(f"{damaged}/manifest.json", b"half")
+    FAULTS.stale, FAULTS.next = [damaged], {"ls": ["stale"]}
+    back = fetch(URL, tmp_path / "back", pause=0.0)
+    assert back is not None
+    assert back.frames == 20
+
+
 @pytest.mark.parametrize(
     ("call", "lie"),
     [
