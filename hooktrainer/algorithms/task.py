@@ -11,14 +11,13 @@ from typing import Any
 import gymnasium as gym
 import torch
 from gymnasium import spaces
-from gymnasium.envs.registration import EnvSpec
 from tensordict import NestedKey, TensorDictBase
 from torch import nn
 
 from ..base.space_parts import CRITIC, MASK, groups_of, parts_of
 from ..collect import VectorCollector
 from ..collect.action_format import clipped
-from ..collect.make_envs import find_spec, is_several, make_one, spaces_of
+from ..collect.make_envs import Wrapped, find_spec, is_several, make_one, spaces_of
 from ..collect.worlds import is_world
 from ..errors import ConfigError
 from ..hooks import (
@@ -278,7 +277,8 @@ class Task(RunTask):
             compiles = fields.compile == "all"
             self._options = {"clip_actions": clips, "compile": compiles}
             if not isinstance(train, str):  # what an id stands for is played by Gymnasium
-                self._plays = partial(VectorCollector, **self._options)
+                self._plays = partial(VectorCollector, compile=compiles)
+                self._played["clip_actions"] = clips
         elif clips:
             self._made |= {"env": _wrapped(clipped, train, env_kwargs), "env_kwargs": None}
         if clips and self._plays is None:
@@ -423,17 +423,6 @@ Wrapper = Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]
 
 def _wrapped(wrapper: Wrapper, env: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
     """A factory, or a list of factories, of environments in a wrapper."""
-    if isinstance(env, (str, EnvSpec)):
-        spec = find_spec(env) if isinstance(env, str) else env
-        return partial(_make_wrapped, wrapper, spec, env_kwargs)
-    if isinstance(env, Sequence):
-        return [partial(_make_wrapped, wrapper, factory) for factory in env]
-    return partial(_make_wrapped, wrapper, env, env_kwargs)
-
-
-def _make_wrapped(
-    wrapper: Wrapper, env: Any, env_kwargs: Mapping[str, Any] | None = None
-) -> gym.Env[Any, Any]:
-    if isinstance(env, EnvSpec):
-        return wrapper(gym.make(env, disable_env_checker=True, **(env_kwargs or {})))
-    return wrapper(env(**(env_kwargs or {})))
+    if isinstance(env, Sequence) and not isinstance(env, str):
+        return [Wrapped(wrapper, factory) for factory in env]
+    return Wrapped(wrapper, find_spec(env) if isinstance(env, str) else env, env_kwargs)

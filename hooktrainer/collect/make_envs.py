@@ -6,8 +6,9 @@ import copy
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -32,6 +33,7 @@ from .tensor_envs import TensorEnvs
 from .vector_envs import EnvPoolEnv, SeededCartPole, VectorEnv, VectorEnvs, is_envpool
 from .worker_envs import NO_WORKERS, WorkerEnvs, Workers
 from .worlds.tensor_world import TensorWorld
+from .worlds.world_env import WorldEnv
 from .worlds.world_ids import (
     is_built,
     is_world,
@@ -194,10 +196,33 @@ def _number(env: Any, num_envs: int | None) -> int:
     return num_envs
 
 
-def make_one(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> gym.Env[Any, Any]:
+@dataclass(frozen=True)
+class Wrapped:
+    """Makes an environment of Gymnasium, or one of a tensor world, and wraps it.
+
+    Attributes:
+        wrapper: A wrapper class or a function, of a module that others can import.
+        env: A specification or a factory.
+        env_kwargs: Keyword arguments of the environment.
+    """
+
+    wrapper: Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]
+    env: Any
+    env_kwargs: Mapping[str, Any] | None = None
+
+    def __call__(self) -> gym.Env[Any, Any]:
+        if isinstance(self.env, EnvSpec):
+            kwargs = self.env_kwargs or {}
+            return self.wrapper(gym.make(self.env, disable_env_checker=True, **kwargs))
+        return self.wrapper(make_one(self.env, self.env_kwargs))
+
+
+def make_one(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> gym.Env[Any, Any]:
     """Make one environment of an id, a specification, a factory or a list of factories."""
     source: Any = find_spec(env) if isinstance(env, str) else env
     kwargs = env_kwargs or {}
+    if is_world(source):
+        return WorldEnv(make_tensor_world(source, 1, env_kwargs=kwargs))
     if isinstance(source, EnvSpec):
         make: Any = partial(gym.make, source, **kwargs)
     elif callable(source):

@@ -44,6 +44,7 @@ class Evaluate(TrainerHookBase):
         seed: Seed of the episodes.
         env_kwargs: Keyword arguments of the environment.
         frame_skip: Frames per action; by default the collector's.
+        clip_actions: Of tensor environments, as for `VectorCollector`.
         info_keys: Entries of ``info``, as for `VectorCollector`; the mean of each over the last
             steps of the episodes is logged as ``<group>/<key>``.
         log_pbar: Whether ``<group>/return`` is shown in the progress bar.
@@ -71,6 +72,7 @@ class Evaluate(TrainerHookBase):
     seed: int = EVALUATION_SEED
     env_kwargs: Mapping[str, Any] | None = None
     frame_skip: int | None = None
+    clip_actions: bool = False
     info_keys: Sequence[str] = ()
     log_pbar: bool = True
     group: str = "eval"
@@ -140,6 +142,7 @@ class Evaluate(TrainerHookBase):
                 info_keys=self.info_keys,
                 exploration_type=InteractionType.DETERMINISTIC,
                 **({} if self.groups is None else {"groups": self.groups}),
+                **({"clip_actions": True} if self.clip_actions else {}),
             )
         collector, keys = self._collector, ("episode_reward", "step_count", *self.info_keys)
         collector.set_seed(self.seed)

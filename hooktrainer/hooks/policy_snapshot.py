@@ -16,6 +16,9 @@ from ..base.checks import check_count
 from ..base.child_program import ChildProgram
 from ..base.endings import ENDED
 from ..base.words import plural, printable, shell_word
+from ..collect.action_format import clipped
+from ..collect.make_envs import Wrapped
+from ..collect.worlds import is_world
 from ..errors import ConfigError
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase
@@ -111,7 +114,9 @@ class PolicySnapshot(TrainerHookBase):
 
     @classmethod
     def of(cls, trainer: Loop, run_dir: RunDir | None = None, **options: Any) -> PolicySnapshot:
-        """Take snapshots of the policy of a trainer's first `Evaluate` hook without a collector.
+        """Take snapshots of the policy of a trainer's first `Evaluate` hook.
+
+        One with a collector counts if its environments are tensors.
 
         Args:
             trainer: The trainer.
@@ -123,19 +128,30 @@ class PolicySnapshot(TrainerHookBase):
         """
         hooks = [hook for hook in trainer.registry.modules.values() if isinstance(hook, Evaluate)]
         if not hooks:
-            raise ConfigError("snapshots need an Evaluate hook: set eval_episodes above 0.")
-        evaluate = next((hook for hook in hooks if run_dir is None or hook.collector is None), None)
-        if evaluate is None:
+            raise ConfigError(
+                "snapshots need an Evaluate hook: set eval_episodes above 0. The policy of a "
+                "simulator that is built already is saved by PolicySnapshot(policy, simulator, "
+                "run_dir, every=...)."
+            )
+        tensors = [hook for hook in hooks if not isinstance(hook.env, str) and is_world(hook.env)]
+        for evaluate in hooks:
+            if run_dir is None or evaluate.collector is None or evaluate in tensors:
+                break
+        else:
             raise ConfigError(
                 "snapshots act in one Gymnasium environment, and this policy is evaluated in "
                 "others, by a collector: leave them out."
             )
+        env, env_kwargs = evaluate.env, evaluate.env_kwargs
+        if evaluate.clip_actions:
+            env, env_kwargs = Wrapped(clipped, env, env_kwargs), None
         return cls(
             evaluate.policy,
-            evaluate.env,
+            env,
             run_dir,
-            env_kwargs=evaluate.env_kwargs,
-            frame_skip=evaluate.frame_skip or 1,
+            env_kwargs=env_kwargs,
+            # A step of tensors is one action, however many frames it counts.
+            frame_skip=1 if evaluate in tensors else evaluate.frame_skip or 1,
             groups=evaluate.groups,
             **options,
         )

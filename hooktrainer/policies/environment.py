@@ -133,7 +133,13 @@ class Environment:
         import gymnasium as gym
 
         if self.id is None:
-            return self._rendered(self._factory()(**self.kwargs), kwargs)
+            from ..collect.make_envs import make_one
+
+            made = make_one(self._factory(), self.kwargs)
+            for name, given in self.wrappers:
+                wrap: Any = gym.envs.registration.load_env_creator(name)
+                made = wrap(made, **given)
+            return self._rendered(made, kwargs)
         spec = self._spec()
         if self.wrappers:
             from gymnasium.envs.registration import WrapperSpec

@@ -66,7 +66,8 @@ def record(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Play a policy; return its inputs and its actions, ``[observations, ...]`` each.
 
-    Both have the environment's values, and then the hidden states.
+    Both have the environment's values, and then the hidden states. If nothing can make the
+    environment, the observations are random numbers.
     """
     check_count("observations", observations)
     program, interface = policy.program, policy.interface
@@ -88,12 +89,28 @@ def record(
     policy.program = cast(Any, recorded)
     try:
         for seed in itertools.count(SEED):
-            play_episodes(policy, seed, 1, env=env)
+            if env is None and policy.saved.environment.reason is not None:
+                _draw_episode(policy, seed)
+            else:
+                play_episodes(policy, seed, 1, env=env)
     except _Enough:
         policy.reset()
     finally:
         policy.program = program
     return _columns(inputs), _columns(results)
+
+
+def _draw_episode(policy: LoadedPolicy, seed: int, length: int = 100) -> None:
+    """Have it act on normally distributed numbers, with all actions allowed, and on zeros."""
+    interface, random = policy.interface, torch.Generator().manual_seed(seed)
+    policy.reset()
+    for _ in range(length):
+        drawn = []
+        for one in interface.inputs:
+            value = torch.zeros(1, *interface.agent_dimension(one), *one.shape)
+            value = value.normal_(generator=random) if one.torch_dtype.is_floating_point else value
+            drawn.append(value + 1 if one.torch_dtype is torch.bool else value)
+        policy.outputs([x.to(y.torch_dtype) for x, y in zip(drawn, interface.inputs, strict=True)])
 
 
 def _columns(rows: list[list[Tensor]]) -> list[Tensor]:
@@ -124,7 +141,8 @@ def export_policy(
         file: The file to write, such as ``policy.onnx``.
         kind: ONNX, or a program of `torch.export` (``.pt2``).
         deterministic: Whether it takes the best action; otherwise it samples.
-        observations: How many observations of its environment it is compared on.
+        observations: How many observations of its environment it is compared on; random ones, if
+            its environment was built before training.
         tolerance: Largest difference of a number, absolute and relative. Integers have to be equal.
             If it samples, the distribution of its actions is compared.
         env: The environment to observe; by default one is made.
@@ -142,7 +160,9 @@ def export_policy(
     policy = load_policy(saved, deterministic=deterministic, seed=0, trust=trust)
     if not isinstance(policy.program, Program):
         raise ConfigError(f"{saved!s:.200} is exported already: give the run, such as runs/a@best.")
-    made = policy.make_env() if env is None else env
+    made = env
+    if made is None and policy.saved.environment.reason is None:
+        made = policy.make_env()
     try:
         inputs, results = record(policy, observations, made)
         read = policy.interface.inputs
@@ -151,7 +171,7 @@ def export_policy(
         rate = (getattr(made, "metadata", None) or {}).get("render_fps")
         rate = float(rate) if isinstance(rate, (int, float)) else None
     finally:
-        if env is None:
+        if made is not env:
             made.close()
     module = PolicyModule(policy).eval()
     data, run = _ENCODERS[kind](module, [value[:3] for value in inputs])

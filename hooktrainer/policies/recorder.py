@@ -27,8 +27,9 @@ from ..base import fs
 from ..base.space_parts import MASK, Leaf, parts_of
 from ..collect.action_format import ActionFormat, clips
 from ..collect.agent_groups import Grouping
-from ..collect.make_envs import Envs, agents_of, find_spec, is_several, make_one
+from ..collect.make_envs import Envs, Wrapped, agents_of, find_spec, is_several, make_one
 from ..collect.spaces import ObservationLayout
+from ..collect.worlds.world_ids import adapt_world, is_built, is_world
 from ..errors import CheckpointError
 from ..loop.cadence import Progress
 from ..store import Retention
@@ -189,7 +190,12 @@ def describe(
         return _describe_several(env, env_kwargs or {}, groups)
     bounded: gym.Space[Any] | None = None
     mask = None
-    if isinstance(env, gym.vector.VectorEnv):  # whose reset would disturb the collector
+    if is_built(env):
+        world = adapt_world(env)
+        environment = Environment(reason="its environments were one batch, built before training")
+        space, action_space = world.observation_space, world.action_space
+        bounded = action_space
+    elif isinstance(env, gym.vector.VectorEnv):  # whose reset would disturb the collector
         environment = _plain(_by_spec(env.spec, {}))
         space, action_space = env.single_observation_space, env.single_action_space
     else:
@@ -261,18 +267,31 @@ def _recorded(env: Envs, env_kwargs: Mapping[str, Any], made: gym.Env[Any, Any])
     if isinstance(env, str | EnvSpec):
         return _by_spec(find_spec(env) if isinstance(env, str) else env, env_kwargs)
     factory: Any = env[0] if isinstance(env, Sequence) else env
+    if isinstance(factory, Wrapped) and not isinstance(factory.env, EnvSpec):
+        found = _recorded(factory.env, factory.env_kwargs or {}, made)
+        if found.factory is None or found.id is not None:  # by Gymnasium's record, complete
+            return found
+        wrapper: Any = factory.wrapper
+        name = f"{wrapper.__module__}:{wrapper.__qualname__}"
+        return dataclasses.replace(found, wrappers=(*found.wrappers, (name, {})))
+    factory, given = _parts_of(factory, env_kwargs)
     try:
-        inspect.signature(factory).bind(**env_kwargs)
+        inspect.signature(factory).bind(**given, **{"num_envs": 1} if is_world(factory) else {})
         place = place_of(factory)
     except (TypeError, ValueError):
         place = None
-    return _by_spec(made.spec, {}) if place is None else Environment(**place, kwargs=env_kwargs)
+    return _by_spec(made.spec, {}) if place is None else Environment(**place, kwargs=given)
+
+
+def _parts_of(factory: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """A function without a `functools.partial` around it, and its arguments."""
+    if isinstance(factory, functools.partial) and not factory.args:
+        return factory.func, {**factory.keywords, **kwargs}
+    return factory, dict(kwargs)
 
 
 def _recorded_several(env: Any, env_kwargs: Mapping[str, Any]) -> Environment:
-    given = dict(env_kwargs)
-    if isinstance(env, functools.partial) and not env.args:
-        env, given = env.func, {**env.keywords, **given}
+    env, given = _parts_of(env, env_kwargs)
     place = {"id": env} if isinstance(env, str) else place_of(env)
     if place is None:
         return Environment(reason="other processes cannot import what makes it", several=True)
@@ -367,7 +386,7 @@ def action_of(space: gym.Space[Any], categorical: bool, bounded: gym.Space[Any] 
 
 def _makes_several(env: Any, env_kwargs: Mapping[str, Any] | None) -> bool:
     """Whether a function makes a parallel PettingZoo environment."""
-    if not callable(env):
+    if not callable(env) or isinstance(env, Wrapped) or is_world(env):
         return False
     made = env(**(env_kwargs or {}))
     made.close()

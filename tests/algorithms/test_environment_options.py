@@ -93,7 +93,6 @@ def test_env_kwargs_are_those_of_a_function_everywhere(continuous: bool, tmp_pat
     assert run.train().metrics.reported["eval/length"] == 4
     policy = load_policy(tmp_path, trust=True)
     assert policy(np.zeros(3, np.float32)).shape == (3,) * continuous
-    if not continuous:
-        assert policy.make_env().observation_space.shape == (3,)
+    assert policy.make_env().observation_space.shape == (3,)
     with pytest.raises(ConfigError, match=r"env_kwargs=.* goes with an id or one factory"):
         small(env=[Sized, Sized], env_kwargs=given).trainer()

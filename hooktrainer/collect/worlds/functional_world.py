@@ -100,7 +100,8 @@ class FunctionalWorld(EpisodicWorld):
 
     Subclasses write the three functions. They take and return tensors on ``device`` whose rows are
     independent environments. They use only the given random numbers, change nothing in place, store
-    nothing in ``self``, and do not read a tensor's value in Python.
+    nothing in ``self``, and do not read a tensor's value in Python. ``render(state)``, if there is
+    one, draws one environment for films: uint8 ``[height, width, 3]``.
 
     Args:
         num_envs: Number of environments.
