@@ -193,7 +193,7 @@ def test_after_500_faults_nothing_that_was_said_to_be_there_is_missing(tmp_path,
     FAULTS.rate = 0.1
     back = fetch(URL, tmp_path / "back", pause=0.0, attempts=50)
     assert same(back.load(), state(back.frames))
-    assert frames - 2 < back.frames <= frames  # a listing may be older
+    assert back.frames in there()  # perhaps not the last: a listing may be older
 
 
 def test_a_listing_of_what_was_deleted_since_is_not_believed(tmp_path):
