@@ -23,6 +23,8 @@ class A2C(OnPolicy):
     lr: Rate = 2e-3
     lmbda: Annotated[Fraction, Between(0.8, 1.0)] = 0.95
     """lambda of generalized advantage estimation; 1 for plain n-step returns"""
+    normalize_advantage: bool = True
+    """whether the advantages of each batch get mean 0 and deviation 1"""
 
     tuned_for: ClassVar[Settings] = {
         "CartPole-v1": {"total_frames": 300_000, "eval_interval": 10_000, **CARTPOLE},

@@ -68,6 +68,7 @@ class PolicyGradient(EnvAlgorithm):
     actions: ClassVar[Actions] = "any"
 
     # What only some algorithms have as a field.
+    normalize_advantage = True
     num_epochs = 1
     clip_epsilon = 0.2
     clip_value = None  # type: float | None
@@ -82,7 +83,7 @@ class PolicyGradient(EnvAlgorithm):
             entropy_coeff=self.entropy_coeff,
             critic_coeff=self.critic_coeff,
             loss_critic_type="l2",
-            normalize_advantage=True,
+            normalize_advantage=self.normalize_advantage,
             clip_value=self.clip_value,
             dual_clip=self.dual_clip,
             diagnostics=4,  # entropy, clip fraction and so on at every fourth step

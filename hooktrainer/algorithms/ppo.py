@@ -76,6 +76,8 @@ class PPO(OnPolicy):
     """frames in each mini-batch"""
     lmbda: Annotated[Fraction, Between(0.8, 1.0)] = 0.95
     """lambda of generalized advantage estimation"""
+    normalize_advantage: bool = True
+    """whether the advantages of each mini-batch get mean 0 and deviation 1"""
     sequence_length: Annotated[Count | None, Needs("memory")] = None
     """with a memory, steps of the sequences that make up a mini-batch; None for steps_per_batch"""
     clip_epsilon: Annotated[float, Between(0.1, 0.4)] = 0.2

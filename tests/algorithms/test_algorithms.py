@@ -289,6 +289,14 @@ def test_what_an_algorithm_was_called_with_is_recorded(tmp_path):
     assert (recorded["name"], recorded["real_ratio"], recorded["env"]) == ("mbpo", 0.25, PENDULUM)
 
 
+@pytest.mark.parametrize("name", ["ppo", "a2c"])
+def test_advantages_are_normalized_unless_that_is_switched_off(name):
+    assert make(name).loss_module.normalize_advantage
+    trainer = make(name, normalize_advantage=False)
+    assert not trainer.loss_module.normalize_advantage
+    trainer.train()
+
+
 def test_clipped_values_and_ratios_are_options_of_ppo():
     plain, clipped = make("ppo"), make("ppo", clip_value=0.1, dual_clip=3.0)
     assert plain.loss_module.clip_value is plain.loss_module.dual_clip is None
