@@ -46,6 +46,7 @@ EXAMPLES = {
     "ALE/*": "ALE/Breakout-v5",
     "*NoFrameskip-v4": "BreakoutNoFrameskip-v4",
     "MiniGrid-Memory*": "MiniGrid-MemoryS7-v0",
+    "MiniGrid-RedBlueDoors*": "MiniGrid-RedBlueDoors-6x6-v0",
     "MiniGrid-*": "MiniGrid-Empty-6x6-v0",
     "MinAtar/*": "MinAtar/Breakout-v1",
     "*MinAtar[/-]*": "MinAtar/Breakout-v1",
