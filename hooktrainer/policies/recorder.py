@@ -19,7 +19,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 import xxhash
-from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.envs.registration import EnvSpec, WrapperSpec, load_env_creator
 from tensordict import NestedKey, unravel_key
 from torch import Tensor
 
@@ -42,6 +42,7 @@ from .interface import PRESENCE, Group, Interface, Observation
 from .policy_files import FACTS, POLICY, SCHEMA, SEAL, PolicyContent, encode, read_facts
 from .saved import SavedPolicy, scan_policies
 from .trace import Traced, current_weights, trace
+from .trust import OTHERS
 
 _log = logging.getLogger(__name__)
 
@@ -316,6 +317,12 @@ def _by_spec(spec: EnvSpec | None, kwargs: Mapping[str, Any]) -> Environment:
     given = {k: v for k, v in own.items() if k not in known.kwargs or known.kwargs[k] != v}
     if spec.max_episode_steps != known.max_episode_steps:
         given["max_episode_steps"] = spec.max_episode_steps
+    if (lost := next(filter(_loses_arguments, spec.additional_wrappers), None)) is not None:
+        return Environment(
+            reason=f"other processes cannot make its wrapper {lost.name}, which is no class of a "
+            "module or does not record its arguments: derive it from "
+            "gymnasium.utils.RecordConstructorArgs too, or make it in a function of a module"
+        )
     wrappers = tuple((one.entry_point, one.kwargs or {}) for one in spec.additional_wrappers)
     found = Environment(spec.id, given, wrappers)
     entry = known.entry_point
@@ -327,6 +334,18 @@ def _by_spec(spec: EnvSpec | None, kwargs: Mapping[str, Any]) -> Environment:
         whole = dataclasses.replace(found, **(place or {}), registered=registered)
         return found if place is None or _plain(whole).reason else whole
     return found  # it can be made after importing what registers it
+
+
+def _loses_arguments(wrapper: WrapperSpec) -> bool:
+    """Whether another process would make another wrapper, or none."""
+    if wrapper.entry_point.startswith("__main__:"):
+        return True
+    if wrapper.kwargs is not None or wrapper.entry_point in OTHERS:
+        return False
+    try:
+        return len(inspect.signature(load_env_creator(wrapper.entry_point)).parameters) > 1
+    except (AttributeError, ImportError):
+        return True
 
 
 def place_of(factory: Any) -> dict[str, Any] | None:

@@ -142,6 +142,36 @@ def test_a_function_that_nobody_can_import_is_said(reload):
     assert len(play_episodes(loaded, episodes=1, env=gym.make("CartPole-v1"))) == 1
 
 
+class Scaled(gym.RewardWrapper):
+    def __init__(self, env, by=1.0):
+        super().__init__(env)
+        self.by = by
+
+    def reward(self, reward):
+        return self.by * float(reward)
+
+
+class Negative(gym.RewardWrapper):
+    def reward(self, reward):
+        return -float(reward)
+
+
+class OfScript(Negative):
+    pass
+
+
+OfScript.__module__ = "__main__"
+
+
+def test_a_wrapper_that_records_no_arguments_is_made_again_only_if_it_has_none(reload):
+    loaded = reload(policy(4, 2), lambda: Negative(make_short()))
+    assert play_episodes(loaded, episodes=1) == [Episode(-3.0, 3)]
+    for wrap in (partial(Scaled, by=2.0), OfScript, type("Local", (Negative,), {})):
+        loaded = reload(policy(4, 2), lambda wrap=wrap: wrap(make_short()))
+        with pytest.raises(ConfigError, match=r"cannot make its wrapper \w+, .* in a function"):
+            loaded.make_env()
+
+
 def normalizing() -> gym.Env:
     return gym.wrappers.NormalizeObservation(gym.make("CartPole-v1"))
 
