@@ -6,10 +6,22 @@ import importlib.util
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ..errors import ConfigError, MissingPackageError, NotFoundError
 from .words import did_you_mean
+
+ENV_SCRIPT: Final = "hooktrainer_env"
+"""The name of a script that runs only to make the environment of a saved policy."""
+
+
+def check_may_train() -> None:
+    """Raise `ConfigError` in a script that runs only to make the environment of a saved policy."""
+    if (script := sys.modules.get(ENV_SCRIPT)) is not None:
+        raise ConfigError(
+            f"{script.__file__} is run to make the environment of a saved policy, and trains: put "
+            'what trains below if __name__ == "__main__":, and the environment above.'
+        )
 
 
 def import_named(name: str) -> Any:

@@ -20,6 +20,7 @@ from ..base.checks import check_seed
 from ..base.cores import compute_threads, threads_for
 from ..base.endings import ENDED
 from ..base.frames_bar import frames_bar, show_frames
+from ..base.imports import check_may_train
 from ..base.notebook import in_kernel
 from ..base.tensordicts import count_valid, not_a_tensordict
 from ..base.words import listed
@@ -114,6 +115,7 @@ class Loop:
             Exception: From a hook, the collector or the loss, with a note that names the hook and
                 point.
         """
+        check_may_train()
         if self._closed:
             raise ConfigError(
                 "this trainer is closed: to continue, load its state into a new Trainer."

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from ..base.imports import ENV_SCRIPT
 from ..base.words import printable
 from ..errors import ConfigError
 
@@ -176,4 +177,4 @@ def find_callable(name: str, module: str, file: str | None) -> Callable[..., Any
 @functools.cache
 def _run_script(file: str) -> dict[str, Any]:
     """The names that a script defines; its ``__main__`` block does not run."""
-    return runpy.run_path(file, run_name="hooktrainer_env")
+    return runpy.run_path(file, run_name=ENV_SCRIPT)

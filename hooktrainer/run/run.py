@@ -14,7 +14,7 @@ import yaml
 
 from ..base.checks import check_count
 from ..base.cores import pin
-from ..base.imports import import_named
+from ..base.imports import check_may_train, import_named
 from ..base.kernels import pin_kernels
 from ..base.plain import to_yaml
 from ..base.words import printable, shell_word, which, without_password
@@ -187,6 +187,7 @@ class Run:
         report: bool = True,
         best: Best | None = None,
     ) -> None:
+        check_may_train()
         check_kinds(args.logger)
         check_ranges(experiment, args)
         if args.snapshots:

@@ -20,7 +20,7 @@ from sealed import change_facts, read_facts
 
 from hooktrainer import ConfigError, load_policy, play_episodes
 from hooktrainer.networks import CategoricalPolicy, mlp
-from hooktrainer.policies import Episode, episode_seed, evaluate_policy, find_policy
+from hooktrainer.policies import Environment, Episode, episode_seed, evaluate_policy, find_policy
 
 
 def policy(observations: int = 4, actions: int = 3) -> CategoricalPolicy:
@@ -170,6 +170,26 @@ def test_a_wrapper_that_records_no_arguments_is_made_again_only_if_it_has_none(r
         loaded = reload(policy(4, 2), lambda wrap=wrap: wrap(make_short()))
         with pytest.raises(ConfigError, match=r"cannot make its wrapper \w+, .* in a function"):
             loaded.make_env()
+
+
+@pytest.mark.parametrize(
+    "trains",
+    [
+        "hooktrainer.algorithms.PPO(env=Mine, total_frames=8, steps_per_batch=8, num_envs=1, "
+        "eval_episodes=0, progress_bar=False)",
+        "hooktrainer.testing.tiny_trainer()",
+    ],
+)
+def test_a_script_that_trains_makes_no_environment(trains, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import hooktrainer.algorithms, hooktrainer.testing\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv as Mine\n"
+        f"{trains}.train()\n"
+    )
+    made = Environment(factory="Mine", module="__main__", file=str(script))
+    with pytest.raises(ConfigError, match=r"script\.py is run to make .* below if __name__ == "):
+        made.make(trust=True)
 
 
 def normalizing() -> gym.Env:
