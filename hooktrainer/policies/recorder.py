@@ -395,8 +395,11 @@ def action_of(space: gym.Space[Any], categorical: bool, bounded: gym.Space[Any] 
         start = getattr(part, "start", None)
         sizes = tuple(form.sizes if form.is_one_hot else ())
         low = high = None
-        if bounded is not None and isinstance(limit, gym.spaces.Box) and limit.is_bounded():
-            low, high = limit.low.tolist(), limit.high.tolist()
+        clipped = bounded is not None and isinstance(limit, gym.spaces.Box)
+        if clipped and (limit.bounded_below | limit.bounded_above).any():
+            far = float(np.finfo(np.float32).max)  # infinity is no JSON
+            ends = (np.nan_to_num(x, posinf=far, neginf=-far) for x in (limit.low, limit.high))
+            low, high = (end.tolist() for end in ends)
         shape = tuple(part.shape or ())
         first = None if start is None else np.asarray(start).tolist()
         parts.append(Part(path, shape, str(part.dtype), first, sizes, low, high))

@@ -12,6 +12,7 @@ from functools import partial
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.envs.registration import EnvSpec
@@ -190,6 +191,23 @@ def test_a_script_that_trains_makes_no_environment(trains, tmp_path):
     made = Environment(factory="Mine", module="__main__", file=str(script))
     with pytest.raises(ConfigError, match=r"script\.py is run to make .* below if __name__ == "):
         made.make(trust=True)
+
+
+class Constant(torch.nn.Module):
+    """The same action for every observation."""
+
+    def __init__(self, *action: float) -> None:
+        super().__init__()
+        self.action = torch.nn.Parameter(torch.tensor(action))
+
+    def forward(self, observation):
+        return self.action + 0 * observation[..., : len(self.action)]
+
+
+def test_actions_are_clipped_where_there_is_only_one_bound(reload):
+    space = spaces.Box(np.float32([0, -np.inf, -np.inf]), np.float32([np.inf, 1, np.inf]))
+    loaded = reload(Constant(-5.0, 5.0, -7.0), lambda: gym.wrappers.ClipAction(Toy(action=space)))
+    assert loaded(np.zeros(4, np.float32)).tolist() == [0, 1, -7]
 
 
 def normalizing() -> gym.Env:
