@@ -200,8 +200,7 @@ class FunctionalWorld(EpisodicWorld):
 
     def advance(self, carry: Carry, action: torch.Tensor) -> tuple[Carry, Outcome]:
         """Step all environments, resets included; a pure function."""
-        drawn = (self._drawn(carry),) if self.step_uniforms else ()
-        state, reward, terminated = self.transition(carry.state, action, *drawn)
+        state, reward, terminated = self.moved(carry, action)
         length, limit = carry.length + 1, self.max_episode_steps
         truncated = torch.zeros_like(terminated) if limit is None else length >= limit
         done = terminated | truncated
@@ -215,6 +214,11 @@ class FunctionalWorld(EpisodicWorld):
             final=self.observed(state),
         )
         return Carry(following, carry.keys, episode, length.masked_fill(done, 0)), outcome
+
+    def moved(self, carry: Carry, action: torch.Tensor) -> Transition:
+        """The result of an action, before any reset."""
+        drawn = (self._drawn(carry),) if self.step_uniforms else ()
+        return self.transition(carry.state, action, *drawn)
 
     def _fresh(self, keys: torch.Tensor, episode: torch.Tensor) -> State:
         return self.initial(uniforms(keys[:, : self.num_uniforms], episode).to(self.dtype))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ...base.space_parts import leaves_of
-from .functional_world import EpisodicWorld
+from .functional_world import FunctionalWorld
 from .tensor_world import Observations, TensorWorld
 
 
@@ -27,7 +27,8 @@ class WorldEnv(gym.Env[Any, Any]):
         self._world = world
         self.observation_space, self.action_space = world.observation_space, world.action_space
         self._leaves = leaves_of(world.observation_space)
-        draws = isinstance(world, EpisodicWorld) and hasattr(world, "render")
+        self._last: tuple[Any, torch.Tensor] | None = None  # a carry, and the action that followed
+        draws = isinstance(world, FunctionalWorld) and hasattr(world, "render")
         self.metadata = {
             "render_modes": ["rgb_array"] if draws else [],
             "render_fps": getattr(world, "render_fps", None),
@@ -39,18 +40,23 @@ class WorldEnv(gym.Env[Any, Any]):
         super().reset(seed=seed)
         if seed is not None:
             self._world.seed(seed)
+        self._last = None
         return self._arrays(self._world.reset()), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         world = self._world
-        outcome = world.step(torch.as_tensor(np.asarray(action)[None]).to(world.device))
+        taken = torch.as_tensor(np.asarray(action)[None]).to(world.device)
+        self._last = getattr(world, "carry", None), taken
+        outcome = world.step(taken)
         seen = outcome.observation if outcome.final is None else outcome.final
         ends = bool(outcome.terminated), bool(outcome.truncated)
         return self._arrays(seen), float(outcome.reward), *ends, {}
 
     def render(self) -> Any:
         world: Any = self._world
-        return np.asarray(world.render(world.carry.state))
+        # The step that ends an episode begins the next one.
+        state = world.carry.state if self._last is None else world.moved(*self._last)[0]
+        return np.asarray(world.render(state))
 
     def close(self) -> None:
         self._world.close()

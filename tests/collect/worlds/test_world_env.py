@@ -68,6 +68,18 @@ def test_an_episode_is_the_first_of_the_world_and_its_last_observation_the_true_
     assert np.allclose(last, observation["at"]["x"] + 5)
 
 
+def test_the_last_picture_is_of_the_episode_that_ended():
+    env = make_one(Push)
+    pictures = []
+    env.reset(seed=7)
+    for _ in range(5):
+        pictures.append(env.render()[0, 0, 0])
+        env.step(np.array([0.5], np.float32))
+    assert [*pictures, env.render()[0, 0, 0]] == [0, 1, 2, 3, 4, 5]
+    env.reset()
+    assert env.render()[0, 0, 0] == 0
+
+
 @pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize("clips", [True, False])
 def test_its_policies_are_played_in_another_process_drawn_and_filmed(clips, tmp_path):
