@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ...base.space_parts import leaves_of
+from ..action_format import ActionFormat
 from .functional_world import FunctionalWorld
 from .tensor_world import Observations, TensorWorld
 
@@ -27,6 +28,7 @@ class WorldEnv(gym.Env[Any, Any]):
         self._world = world
         self.observation_space, self.action_space = world.observation_space, world.action_space
         self._leaves = leaves_of(world.observation_space)
+        self._dtype = ActionFormat(world.action_space).dtype
         self._last: tuple[Any, torch.Tensor] | None = None  # a carry, and the action that followed
         draws = isinstance(world, FunctionalWorld) and hasattr(world, "render")
         self.metadata = {
@@ -45,7 +47,7 @@ class WorldEnv(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         world = self._world
-        taken = torch.as_tensor(np.asarray(action)[None]).to(world.device)
+        taken = torch.as_tensor(np.asarray(action, self._dtype)[None]).to(world.device)
         self._last = getattr(world, "carry", None), taken
         outcome = world.step(taken)
         seen = outcome.observation if outcome.final is None else outcome.final

@@ -80,6 +80,20 @@ def test_the_last_picture_is_of_the_episode_that_ended():
     assert env.render()[0, 0, 0] == 0
 
 
+class Exact(Push):
+    action_space = spaces.Box(-1.0, 1.0, (1,), np.float64)
+
+    def transition(self, state, action):
+        assert action.dtype is torch.float32
+        return super().transition(state, action)
+
+
+def test_actions_have_the_type_of_those_in_training():
+    env = make_one(Exact)
+    env.reset(seed=7)
+    assert env.step(np.array([0.5]))[1] == 0.5
+
+
 @pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize("clips", [True, False])
 def test_its_policies_are_played_in_another_process_drawn_and_filmed(clips, tmp_path):
