@@ -216,6 +216,9 @@ class Wrapped:
             return self.wrapper(gym.make(self.env, disable_env_checker=True, **kwargs))
         return self.wrapper(make_one(self.env, self.env_kwargs))
 
+    def __repr__(self) -> str:
+        return repr(self.env)
+
 
 def make_one(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> gym.Env[Any, Any]:
     """Make one environment of an id, a specification, a factory or a list of factories."""

@@ -10,7 +10,8 @@ from gymnasium.utils.env_checker import check_env
 
 from hooktrainer import PolicySnapshot, list_policies, load_policy, play_episodes
 from hooktrainer.algorithms import PPO
-from hooktrainer.collect.make_envs import make_one
+from hooktrainer.collect.action_format import clipped
+from hooktrainer.collect.make_envs import Wrapped, make_one
 from hooktrainer.collect.worlds import FunctionalWorld, make_tensor_world
 from hooktrainer.collect.worlds.world_env import WorldEnv
 from hooktrainer.policies.exported import export_policy, record
@@ -92,6 +93,10 @@ def test_actions_have_the_type_of_those_in_training():
     env = make_one(Exact)
     env.reset(seed=7)
     assert env.step(np.array([0.5]))[1] == 0.5
+
+
+def test_an_endless_environment_is_named_by_what_makes_it():
+    assert repr(Wrapped(clipped, Push)) == repr(Push)
 
 
 @pytest.mark.usefixtures("warm_python")
