@@ -395,10 +395,10 @@ def action_of(space: gym.Space[Any], categorical: bool, bounded: gym.Space[Any] 
         start = getattr(part, "start", None)
         sizes = tuple(form.sizes if form.is_one_hot else ())
         low = high = None
-        clipped = bounded is not None and isinstance(limit, gym.spaces.Box)
-        if clipped and (limit.bounded_below | limit.bounded_above).any():
+        box = limit if bounded is not None and isinstance(limit, gym.spaces.Box) else None
+        if box is not None and (box.bounded_below | box.bounded_above).any():
             far = float(np.finfo(np.float32).max)  # infinity is no JSON
-            ends = (np.nan_to_num(x, posinf=far, neginf=-far) for x in (limit.low, limit.high))
+            ends = (np.nan_to_num(x, posinf=far, neginf=-far) for x in (box.low, box.high))
             low, high = (end.tolist() for end in ends)
         shape = tuple(part.shape or ())
         first = None if start is None else np.asarray(start).tolist()
