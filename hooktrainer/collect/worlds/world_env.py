@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
+from tensordict import unravel_key
 
 from ...base.space_parts import leaves_of
 from ..action_format import ActionFormat
@@ -27,7 +28,8 @@ class WorldEnv(gym.Env[Any, Any]):
     def __init__(self, world: TensorWorld) -> None:
         self._world = world
         self.observation_space, self.action_space = world.observation_space, world.action_space
-        self._leaves = leaves_of(world.observation_space)
+        leaves = leaves_of(world.observation_space)
+        self._leaves = [(unravel_key(leaf.key), leaf.path) for leaf in leaves]
         self._dtype = ActionFormat(world.action_space).dtype
         self._last: tuple[Any, torch.Tensor] | None = None  # a carry, and the action that followed
         draws = isinstance(world, FunctionalWorld) and hasattr(world, "render")
@@ -66,12 +68,11 @@ class WorldEnv(gym.Env[Any, Any]):
     def _arrays(self, observations: Observations) -> Any:
         """The observation as the space has it, nested."""
         observed: dict[Any, Any] = {}
-        for leaf in self._leaves:
-            key: Any = leaf.key if len(leaf.key) > 1 else leaf.key[0]
+        for key, path in self._leaves:
             value = observations[key][0].cpu().numpy()
-            if not leaf.path:
+            if not path:
                 return value
-            *outer, last = leaf.path
+            *outer, last = path
             place = observed
             for name in outer:
                 place = place.setdefault(name, {})
