@@ -218,8 +218,14 @@ class AgentsTask(RunTask):
     def against_random(self, policy: AgentsPolicy, group: AgentGroup) -> Evaluate:
         """The evaluation against random opponents, when and as often as that of all together."""
         fields = self._fields
-        every, episodes = Every(frames=fields.eval_interval), int(fields.eval_episodes)
-        return against_random(policy, group, every=every, episodes=episodes, **self._played)
+        return against_random(
+            policy,
+            group,
+            every=Every(frames=fields.eval_interval),
+            episodes=int(fields.eval_episodes),
+            deterministic=fields.eval_deterministic,
+            **self._played,
+        )
 
     @cached_property
     def _networks(self) -> Mapping[str, NetworkFactory]:

@@ -248,6 +248,14 @@ class WithMemory(EnvAlgorithm):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WithStochasticPolicy(EnvAlgorithm):
+    """Fields of the algorithms whose policies are distributions of actions."""
+
+    eval_deterministic: Annotated[bool, Needs("eval_episodes")] = True
+    """whether evaluations play the deterministic policy, or actions drawn from it"""
+
+
+@dataclass(frozen=True, kw_only=True)
 class WithStateDependentExploration(EnvAlgorithm):
     """Fields of the algorithms with state-dependent exploration."""
 

@@ -77,7 +77,7 @@ class AlgorithmConfig(RunConfig):
     eval_interval: Count = 5_000
     """frames between two evaluations"""
     eval_episodes: Number = 10
-    """episodes per evaluation, played by the deterministic policy; 0 for no evaluation"""
+    """episodes per evaluation, of deterministic actions by default; 0 for no evaluation"""
     stop_at: Annotated[float | None, Needs("eval_episodes")] = None
     """mean evaluation return at which the run stops, the task solved"""
     tuned: bool = True
@@ -88,6 +88,7 @@ class AlgorithmConfig(RunConfig):
     """your hooks, registered after the algorithm's; one registered later is not restored"""
 
     compile = None  # type: Any  # a field of some algorithms
+    eval_deterministic = True  # type: Any  # likewise
 
     collects: ClassVar[bool] = True
     """Whether it collects what it trains on; otherwise that is a data set."""

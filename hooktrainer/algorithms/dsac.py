@@ -8,7 +8,7 @@ from ..networks import CategoricalPolicy
 from ..objectives import DiscreteSACLoss
 from ..run.config import Between, Count, Fraction, Number, Rate
 from ..trainer import Trainer
-from .algorithm import algorithm
+from .algorithm import WithStochasticPolicy, algorithm
 from .check_spaces import Actions
 from .config import CARTPOLE, Settings
 from .off_policy import ActorCriticOffPolicy
@@ -16,7 +16,7 @@ from .task import Task
 
 
 @algorithm
-class DSAC(ActorCriticOffPolicy):
+class DSAC(ActorCriticOffPolicy, WithStochasticPolicy):
     """Soft actor-critic with a learned temperature, for one discrete action.
 
     Christodoulou, 2019, arXiv:1910.07207. The defaults solve CartPole.

@@ -32,7 +32,7 @@ from ..objectives.common import Loss
 from ..optim import FlatAdam
 from ..run.config import Between, Count, Fraction, OneOf, Rate
 from ..trainer import Trainer
-from .algorithm import EnvAlgorithm, WithMemory, WithStateDependentExploration
+from .algorithm import WithMemory, WithStateDependentExploration, WithStochasticPolicy
 from .check_spaces import Actions, check_distribution
 from .config import Activation
 from .task import RunTask, Task
@@ -41,7 +41,7 @@ _HIDDEN_GAIN = math.sqrt(2.0)  # of the last shared layer, which is a hidden one
 
 
 @dataclass(frozen=True, kw_only=True)
-class PolicyGradient(EnvAlgorithm):
+class PolicyGradient(WithStochasticPolicy):
     """Fields of the algorithms that learn from batches of the current policies."""
 
     num_envs: Count = 16

@@ -12,7 +12,7 @@ from ..networks import (
 )
 from ..run.config import Needs, Rate
 from ..trainer import Trainer
-from .algorithm import WithStateDependentExploration, algorithm
+from .algorithm import WithStateDependentExploration, WithStochasticPolicy, algorithm
 from .check_spaces import Actions, check_distribution
 from .config import LOCOMOTION, Settings
 from .critics import WithSACCritics
@@ -21,7 +21,7 @@ from .task import Task
 
 
 @algorithm
-class SAC(WithSACCritics, WithStateDependentExploration):
+class SAC(WithSACCritics, WithStochasticPolicy, WithStateDependentExploration):
     """Soft actor-critic with a learned temperature, for any actions.
 
     Haarnoja et al., 2018, arXiv:1812.05905. Discrete actions, and discrete parts of actions, are

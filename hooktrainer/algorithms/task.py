@@ -207,6 +207,7 @@ class RunTask(AlgorithmTask, ABC):
                 every=Every(frames=fields.eval_interval),
                 episodes=fields.eval_episodes,
                 stop_at=fields.stop_at,
+                deterministic=fields.eval_deterministic,
                 collector=self._plays,
                 **self._played | ({"env": made[0]} if several else {}),
             ).register(trainer)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import NestedKey, TensorDictBase
+from tensordict.nn import InteractionType
 
 from ..base.checks import EVALUATION_SEED, check_count
 from ..collect.info import check_info_keys
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
     from ..collect import Collector
     from ..loop.loop import Loop
 
+_MODES = (InteractionType.RANDOM, InteractionType.DETERMINISTIC)
 _STEPS_AT_ONCE = 64
 _MANY_STEPS = 1 << 17  # after which an evaluation prints that it is still running
 
 
 @dataclass(eq=False, repr=False)
 class Evaluate(TrainerHookBase):
-    """Evaluates the deterministic policy in separate environments; may stop a solved run.
+    """Evaluates the policy in separate environments; may stop a solved run.
 
     Each environment plays exactly one episode, so short episodes have no larger weight. Every
     evaluation plays the same seeds and closes the log window. Training draws the same random
@@ -50,6 +52,7 @@ class Evaluate(TrainerHookBase):
         log_pbar: Whether ``<group>/return`` is shown in the progress bar.
         group: Group of the metrics ``return``, ``return_std``, ``length`` and ``episodes``; unique
             among the hooks of a trainer.
+        deterministic: Whether the policy's deterministic actions are played, or ones drawn from it.
         collector: Class or factory of the collector, called with `VectorCollector`'s arguments;
             that by default.
         groups: Groups of agents, as for `VectorCollector`.
@@ -76,6 +79,7 @@ class Evaluate(TrainerHookBase):
     info_keys: Sequence[str] = ()
     log_pbar: bool = True
     group: str = "eval"
+    deterministic: bool = True
     collector: Callable[..., Collector] | None = None
     groups: Mapping[str, Sequence[str]] | None = None
 
@@ -122,8 +126,6 @@ class Evaluate(TrainerHookBase):
     def _play(self) -> torch.Tensor:
         """Return ``[2 + len(info_keys), episodes]``, float64: returns, lengths and infos."""
         if self._collector is None:
-            from tensordict.nn import InteractionType
-
             from ..collect import VectorCollector
             from ..collect.make_envs import find_spec
             from ..collect.worlds import is_world
@@ -140,12 +142,14 @@ class Evaluate(TrainerHookBase):
                 env_kwargs=self.env_kwargs,
                 frame_skip=self.frame_skip,
                 info_keys=self.info_keys,
-                exploration_type=InteractionType.DETERMINISTIC,
+                exploration_type=_MODES[self.deterministic],
                 **({} if self.groups is None else {"groups": self.groups}),
                 **({"clip_actions": True} if self.clip_actions else {}),
             )
         collector, keys = self._collector, ("episode_reward", "step_count", *self.info_keys)
         collector.set_seed(self.seed)
+        if not self.deterministic:
+            torch.manual_seed(self.seed)  # policies draw from torch's own generator
         ended = torch.zeros(self.episodes, dtype=torch.bool)
         results = torch.zeros(len(keys), self.episodes, dtype=torch.float64)
         steps = 0

@@ -19,7 +19,10 @@ from ..run.config import Candidates, Mark, check_ranges, from_plain, marked, wor
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
-_MEASURE: Final = ("env", "env_kwargs", "total_frames", "eval_interval", "eval_episodes", "stop_at")
+_MEASURE: Final = (
+    *("env", "env_kwargs", "total_frames"),
+    *("eval_interval", "eval_episodes", "eval_deterministic", "stop_at"),
+)
 """Fields that must be equal in all trials, because trials are compared by them."""
 
 

@@ -11,11 +11,11 @@ import pytest
 from gymnasium import spaces
 
 from hooktrainer import ConfigError, Evaluate, load_policy
-from hooktrainer.algorithms import DQN, PPO
+from hooktrainer.algorithms import DQN, DSAC, PPO
 
 
 class Walk(gym.Env[Any, Any]):
-    """Four steps; succeeds if the last action is 1, which gives no reward."""
+    """Four steps without rewards."""
 
     observation_space = spaces.Box(0, 4, (1,))
     action_space = spaces.Discrete(2)
@@ -30,7 +30,7 @@ class Walk(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> Any:
         self.count += 1
-        info = {"success": self.succeeds, "distance": 4 - self.count}
+        info = {"success": self.succeeds, "distance": 4 - self.count, "last": float(np.sum(action))}
         return np.full(1, self.count, np.float32), 0.0, self.count == 4, False, info
 
 
@@ -46,6 +46,17 @@ def test_what_info_says_is_logged_in_training_and_evaluation(kind: Any, succeeds
     reported = run.train().metrics.reported
     assert reported["train/success"] == reported["eval/success"] == float(succeeds)
     assert reported["train/distance"] == reported["eval/distance"] == 0.0
+
+
+@pytest.mark.parametrize("kind", [PPO, DSAC])
+def test_evaluations_draw_actions_if_asked_to(kind: Any) -> None:
+    fields = {"env": Walk, "info_keys": ("last",), "eval_episodes": 64, "tuned": False}
+    best, drawn = (
+        small(kind, **fields, eval_deterministic=wanted).train().metrics.reported["eval/last"]
+        for wanted in (True, False)
+    )
+    assert best in (0.0, 1.0)
+    assert 0.1 < drawn < 0.9
 
 
 def test_an_info_key_that_never_comes_leaves_nothing_behind(tmp_path: Any) -> None:

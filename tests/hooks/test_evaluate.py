@@ -9,6 +9,7 @@ import torch
 
 from hooktrainer import ConfigError, Evaluate, Every
 from hooktrainer.hooks import evaluate
+from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.testing import tiny_trainer
 
 
@@ -55,6 +56,21 @@ def test_each_environment_plays_one_episode_by_hand():
     assert metrics["eval/episodes"] == 6
     assert metrics["eval/return_std"] > 0
     hook.close()
+
+
+def test_actions_may_be_drawn_the_same_ones_at_each_evaluation():
+    policy = CategoricalPolicy(mlp(2, 2))
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.zero_()  # both actions are as probable
+    mode, drawn = (corridor(policy, deterministic=chosen, episodes=32) for chosen in (True, False))
+    best, torch_state = mode.evaluate(), torch.get_rng_state()
+    first, second = drawn.evaluate(), drawn.evaluate()
+    assert best["eval/return"] in (best["eval/length"], 2 * best["eval/length"])
+    assert first["eval/length"] < first["eval/return"] < 2 * first["eval/length"]
+    assert first["eval/return"] == second["eval/return"]
+    assert torch.equal(torch_state, torch.get_rng_state())
+    mode.close(), drawn.close()
 
 
 @pytest.mark.parametrize(("frames", "evaluated"), [(50, [20, 40, 50]), (40, [20, 40])])
