@@ -12,6 +12,7 @@ import tyro
 from tyro.conf import Suppress
 
 from ..collect.families import UsualWrappers, usual_wrappers
+from ..collect.make_envs import named_env
 from ..collect.worlds.world_ids import original_id
 from ..loop.hook import TrainerHookBase
 from ..run.config import Count, FreeAmongSeeds, Needs, Number, RunConfig, hints_of
@@ -166,7 +167,8 @@ class EnvConfig(AlgorithmConfig):
     """The fields of algorithms with an environment; `hooktrainer.algorithms.task` acts on them."""
 
     env: Annotated[Any, Word("ENV")]
-    """environment: an id; in Python also a specification, a factory, or a list of factories"""
+    """environment: an id, or FILE.py:NAME of a class or function of yours; in Python also a
+    specification, a factory, or a list of factories"""
     env_kwargs: Annotated[Mapping[str, Any], JSON] = field(default_factory=dict)
     """keyword arguments of the environment, which is given by its id or by one function"""
     usual_wrappers: bool = True
@@ -198,6 +200,11 @@ class EnvConfig(AlgorithmConfig):
     observations: ClassVar[Observations] = "any"
     """The observations it can take."""
 
+    @property
+    def environment(self) -> Any:
+        """``env``, or the class or function that it names."""
+        return named_env(self.env)
+
     def wrapped(self) -> UsualWrappers | None:
         """The environment with its usual wrappers; ``None`` if it gets none.
 
@@ -205,7 +212,7 @@ class EnvConfig(AlgorithmConfig):
         """
         if not (self.usual_wrappers and self.collects):
             return None
-        return usual_wrappers(self.env, self.env_kwargs)
+        return usual_wrappers(self.environment, self.env_kwargs)
 
     def announcements(self) -> list[str]:
         """Return lines about the defaults that were chosen for this run."""

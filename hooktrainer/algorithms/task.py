@@ -107,14 +107,14 @@ class RunTask(AlgorithmTask, ABC):
         self.name = algorithm.name()
         self.env_name = name_of(algorithm.env)
         self._fields = algorithm
-        check_env(self.name, algorithm.env, algorithm.eval_episodes)
+        check_env(self.name, env := algorithm.environment, algorithm.eval_episodes)
         if algorithm.collector is not None and not algorithm.collects:
             raise ConfigError(
                 f"{self.name}: collector={algorithm.collector!r}, but it collects nothing: leave "
                 "that out."
             )
         # The environment, as arguments of the collector and of the evaluation.
-        self._made: dict[str, Any] = {"env": algorithm.env}
+        self._made: dict[str, Any] = {"env": env}
         self._made["env_kwargs"] = algorithm.env_kwargs or None
         if algorithm.info_keys:  # not every collector takes it
             self._made["info_keys"] = algorithm.info_keys
@@ -249,13 +249,13 @@ class Task(RunTask):
 
     def _inspect(self) -> None:
         fields, name, env_name = self._fields, self.name, self.env_name
-        if is_several(fields.env):
+        if is_several(env := fields.environment):
             raise ConfigError(
                 f"{name} trains one agent, and {env_name} has several: train them with mappo or "
                 "ippo, or, if their actions are discrete, with vdn or qmix, if continuous, with "
                 "maddpg or masac."
             )
-        train, play, env_kwargs = fields.env, fields.env, fields.env_kwargs or None
+        train, play, env_kwargs = env, env, fields.env_kwargs or None
         if wrapped := fields.wrapped():
             train, play, env_kwargs = wrapped.train, wrapped.play, None
         self.observation_space, self.action_space, mask_size = spaces_of(train, env_kwargs)

@@ -8,11 +8,12 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 import gymnasium as gym
 
-from ..errors import MissingPackageError
+from ..errors import ConfigError, MissingPackageError, NotFoundError
 from .lazy import import_optional
 from .words import did_you_mean
 
@@ -108,12 +109,16 @@ def register_known(env_id: str) -> None:
         getattr(module, package.register)()
 
 
-def import_registering(module: str) -> None:
-    """Import a module that registers environments, installed or in the current directory."""
-    if (here := str(Path.cwd())) not in sys.path:
+def import_registering(module: str) -> ModuleType:
+    """Import a module of environments, which is installed, in the current directory, or a file."""
+    file = Path(module) if module.endswith(".py") else None
+    here = str(Path.cwd() if file is None else file.resolve().parent)
+    if here not in sys.path:
         sys.path.append(here)  # for good: an entry point may be a neighbour, imported later
+    if file is not None:
+        return _import_file(file)
     try:
-        importlib.import_module(module)
+        return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] != module.split(".")[0]:
             raise
@@ -122,3 +127,16 @@ def import_registering(module: str) -> None:
         raise MissingPackageError(
             f"there is no module {module!r} to register the environment: {what}", name=module
         ) from None
+
+
+def _import_file(file: Path) -> ModuleType:
+    """Import a file by its stem, by which other processes find it, too."""
+    if not file.is_file():
+        raise NotFoundError(f"there is no file {file} with an environment.")
+    imported = importlib.import_module(file.stem)
+    if (other := getattr(imported, "__file__", None)) is None or not file.samefile(other):
+        raise ConfigError(
+            f"{file}: a module {file.stem} is imported from {other or 'Python itself'}: give the "
+            "file another name."
+        )
+    return imported

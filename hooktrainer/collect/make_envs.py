@@ -269,6 +269,22 @@ def _made_of(source: Any) -> Sequence[Any]:
     return source
 
 
+def named_env(env: Any) -> Any:
+    """The class or function that ``file.py:Name`` or ``module:Name`` names; else ``env`` itself.
+
+    An id that the file registers gets its module as a prefix.
+    """
+    place, _, name = env.rpartition(":") if isinstance(env, str) else ("", "", "")
+    if not place:
+        return env
+    module = import_registering(place)
+    if name not in gym.registry and callable(found := getattr(module, name, None)):
+        return found
+    if name not in gym.registry and place.endswith(".py"):
+        raise ConfigError(f"{env}: there is no {name} in it.{did_you_mean(name, vars(module))}")
+    return f"{module.__name__}:{name}"
+
+
 def find_spec(env_id: str) -> EnvSpec:
     """The specification registered as ``env_id``, which may begin with ``module:``.
 
@@ -284,7 +300,7 @@ def find_spec(env_id: str) -> EnvSpec:
         raise MissingPackageError(f"There is no environment {name!r} here. {package.advice(name)}")
     raise ConfigError(
         f"There is no environment {name!r}.{did_you_mean(name, gym.registry, most=5)} Import the "
-        "package that registers it first, or write 'package:id'."
+        "package that registers it first, or write 'package:id', or 'file.py:Class' of yours."
     )
 
 
