@@ -166,7 +166,7 @@ def test_a_name_that_is_not_there_is_refused(file: Path, name: str, message: str
 def test_a_file_that_is_not_there_or_has_the_name_of_another_module_is_refused(
     file: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(NotFoundError, match="there is no file nowhere.py"):
+    with pytest.raises(NotFoundError, match="there is no file nowhere"):
         PPO(env="nowhere.py:Walk", **SMALL).train()
     (twin := tmp_path / "random.py").write_text(file.read_text())
     with pytest.raises(ConfigError, match="a module random is imported from"):
