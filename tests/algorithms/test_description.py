@@ -47,6 +47,7 @@ EXAMPLES = {
     "*NoFrameskip-v4": "BreakoutNoFrameskip-v4",
     "MiniGrid-Memory*": "MiniGrid-MemoryS7-v0",
     "MiniGrid-RedBlueDoors*": "MiniGrid-RedBlueDoors-6x6-v0",
+    "MiniGrid-FourRooms*": "MiniGrid-FourRooms-v0",
     "MiniGrid-*": "MiniGrid-Empty-6x6-v0",
     "MinAtar/*": "MinAtar/Breakout-v1",
     "*MinAtar[/-]*": "MinAtar/Breakout-v1",
