@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import re
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Final
 
 import gymnasium as gym
 
-from ..errors import ConfigError, MissingPackageError, NotFoundError
+from ..errors import MissingPackageError
+from .imports import import_place
 from .lazy import import_optional
 from .words import did_you_mean
 
@@ -110,15 +108,9 @@ def register_known(env_id: str) -> None:
 
 
 def import_registering(module: str) -> ModuleType:
-    """Import a module of environments, which is installed, in the current directory, or a file."""
-    file = Path(module) if module.endswith(".py") else None
-    here = str(Path.cwd() if file is None else file.resolve().parent)
-    if here not in sys.path:
-        sys.path.append(here)  # for good: an entry point may be a neighbour, imported later
-    if file is not None:
-        return _import_file(file)
+    """Import a module or file that has environments, or registers them."""
     try:
-        return importlib.import_module(module)
+        return import_place(module)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] != module.split(".")[0]:
             raise
@@ -127,16 +119,3 @@ def import_registering(module: str) -> ModuleType:
         raise MissingPackageError(
             f"there is no module {module!r} to register the environment: {what}", name=module
         ) from None
-
-
-def _import_file(file: Path) -> ModuleType:
-    """Import a file by its stem, by which other processes find it, too."""
-    if not file.is_file():
-        raise NotFoundError(f"there is no file {file} with an environment.")
-    imported = importlib.import_module(file.stem)
-    if (other := getattr(imported, "__file__", None)) is None or not file.samefile(other):
-        raise ConfigError(
-            f"{file}: a module {file.stem} is imported from {other or 'Python itself'}: give the "
-            "file another name."
-        )
-    return imported

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import re
+import importlib
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 from ..errors import ConfigError, MissingPackageError, NotFoundError
@@ -37,7 +37,7 @@ def import_named(name: str) -> Any:
     if not colon or not place or not own:
         raise ConfigError(f"{name!r}: name an object as path/to/file.py:Name or module:Name.")
     try:
-        module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+        module = import_place(place)
         if not hasattr(module, own):
             raise ConfigError(f"{name}: there is no {own} in it.{did_you_mean(own, vars(module))}")
         return getattr(module, own)
@@ -49,22 +49,25 @@ def import_named(name: str) -> Any:
         raise ConfigError(f"{name} cannot be loaded: {type(error).__name__}: {error}") from error
 
 
-def _import_module(name: str) -> Any:
-    here = str(Path.cwd())
-    sys.path.insert(0, here)  # as python -m does, which a command does not
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(here)
+def import_place(place: str) -> ModuleType:
+    """Import ``path/to/file.py`` by its stem, or a module, installed or in the current directory.
 
+    Its directory stays among those that Python searches, for its neighbours and other processes.
 
-def _import_file(file: Path) -> Any:
-    if not file.is_file():
+    Raises:
+        ConfigError: If there is no such file, or another module has its name.
+    """
+    file = Path(place) if place.endswith(".py") else None
+    if file is not None and not file.is_file():
         raise NotFoundError(f"there is no file {file}.")
-    name = re.sub(r"\W", "_", str(file.resolve()))  # its stem may be that of another module
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    here = str(Path.cwd() if file is None else file.resolve().parent)
+    if here not in sys.path:
+        sys.path.append(here)
+    module = importlib.import_module(place if file is None else file.stem)
+    other = getattr(module, "__file__", None)
+    if file is not None and (other is None or not file.samefile(other)):
+        raise ConfigError(
+            f"{file}: a module {file.stem} is imported from {other or 'Python itself'}: give the "
+            "file another name."
+        )
     return module
