@@ -93,7 +93,8 @@ def code_of_agents(id: str, kwargs: Mapping[str, Any]) -> str | None:
     """The same for several agents; VMAS's scenarios and PettingZoo's families are known."""
     origin, _, name = id.partition("/")
     family, _, own = name.partition("/")
-    if origin != "vmas" and (family not in FAMILIES or _VERSIONED.fullmatch(own) is None):
+    known = origin == "vmas" and ":" not in name
+    if not known and (family not in FAMILIES or _VERSIONED.fullmatch(own) is None):
         return f"the module of {printable(id)}, which its id has imported"
     return _code_of_arguments([("", kwargs)])
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from hooktrainer import algorithms
-from hooktrainer.algorithms import PPO
+from hooktrainer.algorithms import MAPPO, PPO
 from hooktrainer.algorithms.algorithm import parse
 from hooktrainer.errors import ConfigError
 from hooktrainer.run import Run, RunConfig
@@ -218,3 +218,10 @@ def test_what_a_file_would_have_imported_needs_trust_or_to_be_typed(
     assert trusted.env.endswith("CartPole-v1")
     if typed is not None:
         assert parse(PPO, [*words, *typed]) == trusted
+
+
+@pytest.mark.parametrize("env", ["evil.py:Pair", "evil:Pair", "vmas/evil.py:Pair"])
+def test_a_module_of_several_agents_in_a_file_needs_trust(env: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(f"total_frames: 1\nenv: {env}\n")
+    with pytest.raises(ConfigError, match=r"needs the module of .*evil.*--trust"):
+        parse(MAPPO, ["--config", str(tmp_path)])
