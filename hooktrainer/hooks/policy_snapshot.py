@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.checks import check_count
 from ..base.child_program import ChildProgram
 from ..base.endings import ENDED
+from ..base.env_packages import package_of
 from ..base.words import plural, printable, shell_word
 from ..collect.action_format import clipped
 from ..collect.make_envs import Wrapped
@@ -291,7 +292,9 @@ class Evaluator:
         self._run = run
         self._log = run / "policies" / ".evaluate.log"
         self._options = [str(seed), str(episodes), json.dumps(environment.encode())]
-        self._hint = " --trust" if environment.code else ""
+        # Other processes know an id only if a package that is known registers it.
+        unknown = environment.factory and package_of(environment.id or "") is None
+        self._hint = " --trust" if environment.code or unknown else ""
         self._program: ChildProgram | None = None
         self._is_awaited = False
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import gymnasium as gym
 import pytest
 from outcomes import is_gone, wait_for
 from policy_envs import Broken, Endless, Toy
@@ -17,6 +18,7 @@ from hooktrainer import list_policies
 from hooktrainer.base.child_program import ChildProgram
 from hooktrainer.hooks.policy_snapshot import Evaluator
 from hooktrainer.networks import CategoricalPolicy, mlp
+from hooktrainer.policies.recorder import describe
 
 
 def policy() -> CategoricalPolicy:
@@ -134,6 +136,16 @@ def test_it_ends_when_the_run_is_killed(save, tmp_path):
         driver.wait()
         driver.stdout.close()
     wait_for(lambda: is_gone(pid))
+
+
+@pytest.mark.parametrize(("env", "trust"), [("CartPole-v1", ""), ("OwnToy-v0", " --trust")])
+def test_the_commands_trust_a_module_that_has_registered_the_environment(
+    env, trust, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setitem(gym.registry, "OwnToy-v0", gym.envs.registration.EnvSpec("OwnToy-v0", Toy))
+    own = describe(env).environment
+    Evaluator(tmp_path, 3, 2, own).finish(wait=True, report=True)
+    assert capsys.readouterr().out.endswith(f"look: hooktrainer gallery {tmp_path}{trust}\n")
 
 
 @pytest.mark.usefixtures("warm_python")
