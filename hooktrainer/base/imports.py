@@ -55,19 +55,30 @@ def import_place(place: str) -> ModuleType:
     Its directory stays among those that Python searches, for its neighbours and other processes.
 
     Raises:
-        ConfigError: If there is no such file, or another module has its name.
+        ConfigError: If there is no such file, or it cannot be imported by its stem.
     """
     file = Path(place) if place.endswith(".py") else None
     if file is not None and not file.is_file():
-        raise NotFoundError(f"there is no file {file}.")
+        raise NotFoundError(f"there is no file {file.absolute()}.")
+    name = place if file is None else file.resolve().stem
+    if file is not None and ("." in name or name == "__init__"):
+        raise ConfigError(f"{file}: Python imports no module {name!r}: give the file another name.")
     here = str(Path.cwd() if file is None else file.resolve().parent)
     if here not in sys.path:
         sys.path.append(here)
-    module = importlib.import_module(place if file is None else file.stem)
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        if file is None or "relative import" not in str(error):
+            raise
+        raise ConfigError(
+            f"{file}: {error}: name it as a module, such as package.{name}:NAME, in the directory "
+            "that holds the package."
+        ) from error
     other = getattr(module, "__file__", None)
     if file is not None and (other is None or not file.samefile(other)):
         raise ConfigError(
-            f"{file}: a module {file.stem} is imported from {other or 'Python itself'}: give the "
-            "file another name."
+            f"{file}: a module {name} is imported from {other or 'Python itself'}: give the file "
+            "another name."
         )
     return module

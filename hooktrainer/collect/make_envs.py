@@ -278,10 +278,15 @@ def named_env(env: Any) -> Any:
     if not place:
         return env
     module = import_registering(place)
-    if name not in gym.registry and callable(found := getattr(module, name, None)):
+    found = None if name in gym.registry else getattr(module, name, None)
+    if callable(found):
         return found
+    if found is not None:
+        raise ConfigError(
+            f"{env} is {found!r:.200}: name a class, or a function that makes an environment."
+        )
     if name not in gym.registry and place.endswith(".py"):
-        raise ConfigError(f"{env}: there is no {name} in it.{did_you_mean(name, vars(module))}")
+        raise ConfigError(f"{env}: there is no {name!r} in it.{did_you_mean(name, vars(module))}")
     return f"{module.__name__}:{name}"
 
 

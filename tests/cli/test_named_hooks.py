@@ -84,7 +84,7 @@ def test_a_hook_watches_a_replay(words):
     ("name", "message"),
     [
         ("mine.py", "name an object as path/to/file.py:Name"),
-        ("nowhere.py:Counts", "there is no file nowhere.py"),
+        ("nowhere.py:Counts", "nowhere.py."),
         ("nowhere:Counts", "No module named 'nowhere'"),
         ("mine.py:Wrong", "mine.py:Wrong: there is no Wrong in it"),
         ("mine.py:Watch", "there is no Watch in it. Did you mean Watches"),

@@ -88,6 +88,7 @@ class Pair:
 
 gym.register(STEM + "/Six-v0", entry_point=STEM + ":Walk", kwargs={"steps": 6})
 number = 7
+some = [Walk]
 """
 SMALL: dict[str, Any] = {
     **{"total_frames": 64, "num_envs": 2, "steps_per_batch": 16, "num_cells": (8,)},
@@ -156,9 +157,16 @@ def test_a_resumed_run_makes_it_again(file: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("Wolk", "there is no Wolk in it. Did you mean Walk"), ("number", "there is no number")],
+    [
+        ("Wolk", "there is no 'Wolk' in it. Did you mean Walk"),
+        ("", "there is no '' in it"),
+        ("number", ":number is 7: name a class, or a function"),
+        ("some", r":some is \[<class .*\]: name a class, or a function"),
+    ],
 )
-def test_a_name_that_is_not_there_is_refused(file: Path, name: str, message: str) -> None:
+def test_a_name_that_is_not_there_or_makes_nothing_is_refused(
+    file: Path, name: str, message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         PPO(env=f"{file}:{name}", **SMALL).train()
 
@@ -166,11 +174,29 @@ def test_a_name_that_is_not_there_is_refused(file: Path, name: str, message: str
 def test_a_file_that_is_not_there_or_has_the_name_of_another_module_is_refused(
     file: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(NotFoundError, match="there is no file nowhere"):
+    with pytest.raises(NotFoundError, match=r"there is no file /.*nowhere"):
         PPO(env="nowhere.py:Walk", **SMALL).train()
     (twin := tmp_path / "random.py").write_text(file.read_text())
     with pytest.raises(ConfigError, match="a module random is imported from"):
         PPO(env=f"{twin}:Walk", **SMALL).train()
+
+
+@pytest.mark.parametrize("name", ["__init__.py", "walks.old.py"])
+def test_a_file_that_python_imports_by_no_name_of_its_own_is_refused(file: Path, name: str) -> None:
+    moved = file.rename(file.parent / name)
+    with pytest.raises(ConfigError, match=r"Python imports no module .*: give the file another"):
+        PPO(env=f"{moved}:Walk", **SMALL).train()
+
+
+def test_a_file_with_relative_imports_is_named_as_a_module(file: Path) -> None:
+    file.write_text("from .neighbour import Walk\n")
+    with pytest.raises(ConfigError, match=f"name it as a module, such as package.{file.stem}:NAME"):
+        PPO(env=f"{file}:Walk", **SMALL).train()
+
+
+def test_a_link_of_another_name_is_its_file(file: Path, tmp_path: Path) -> None:
+    (link := tmp_path / "latest.py").symlink_to(file)
+    assert PPO(env=f"{link}:Walk", **SMALL).train().metrics.reported["train/length"] == 4
 
 
 def test_what_it_raises_is_shown(file: Path) -> None:
