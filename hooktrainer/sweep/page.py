@@ -12,7 +12,7 @@ import numpy as np
 from ..base.fs import write_atomically
 from ..base.plain import to_yaml
 from ..base.words import plural, shell_word
-from ..run.config import NAME, Mark, marked
+from ..run.config import NAME, TRUST, Mark, marked
 from ..show.chart import figure
 from ..show.curves import Band
 from ..show.html import document, table
@@ -104,7 +104,8 @@ def best_command(sweep: Sweep) -> str | None:
     own = marked(type(algorithm), Mark.MEANS) | {"seed", "seeds"}
     config = {n: value for n, value in algorithm.as_dict().items() if n not in own}
     write_atomically(file, to_yaml({NAME: algorithm.name(), **config}))
-    return f"hooktrainer train --config {shell_word(file)}"
+    trust = f" {TRUST}" if type(algorithm).code_in(config) else ""
+    return f"hooktrainer train --config {shell_word(file)}{trust}"
 
 
 def importances(sweep: Sweep) -> Mapping[str, float]:

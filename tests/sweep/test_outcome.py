@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sys
 
 import pytest
 import yaml
@@ -56,6 +57,18 @@ def test_the_command_makes_the_winner(swept):
     for name, value in swept.space.settings(swept.best.params).items():
         assert getattr(made, name) == value
     assert (made.num_envs, made.eval_interval) == (2, 32)
+
+
+def test_the_command_trusts_an_environment_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_cart.py").write_text(
+        "from gymnasium.envs.classic_control import CartPoleEnv as Own\n"
+    )
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    sweep = make(tmp_path / "sweep", algorithm=small(env="own_cart.py:Own"), trials=1)
+    finish(sweep, 1.0)
+    assert parse(PPO, shlex.split(best_command(sweep))[2:]).env == "own_cart.py:Own"
+    sweep.close()
 
 
 def test_the_page_has_trials_curves_and_what_mattered_and_needs_nothing_else(swept):
