@@ -152,11 +152,10 @@ def find_callable(name: str, module: str, file: str | None) -> Callable[..., Any
 
     ``file`` is also where to look for a module that cannot be imported.
     """
-    places = []
     if file is not None:
         depth = module.count(".") + (Path(file).name == "__init__.py")
-        places = [str(Path(file).parents[depth])]
-    sys.path += places  # after all other places
+        if (place := str(Path(file).parents[depth])) not in sys.path:
+            sys.path.append(place)  # for good: it may import a neighbour later
     try:
         if module == "__main__":
             scope = _run_script(str(file))
@@ -167,9 +166,6 @@ def find_callable(name: str, module: str, file: str | None) -> Callable[..., Any
             f"the environment is made by {name} of the module {module} in {file}, which cannot be "
             f"imported here: {error}"
         ) from error
-    finally:
-        for place in places:
-            sys.path.remove(place)
     if not callable(found := scope.get(name)):
         raise ConfigError(f"{file or module} has no {name} any more.")
     return found

@@ -41,6 +41,12 @@ def longer():
     return Walk(8)
 
 
+def late():
+    from neighbour import steps
+
+    return Walk(steps)
+
+
 class World(FunctionalWorld):
     name = "world"
     observation_space = gym.spaces.Box(-9.0, 9.0, (2,))
@@ -134,8 +140,10 @@ def test_worker_processes_make_it_too(file: Path) -> None:
     assert trainer.metrics.reported["train/length"] == 8
 
 
-def test_its_saved_policy_is_played_elsewhere(file: Path, tmp_path: Path) -> None:
-    run = PPO(env=f"{file}:Walk", run_dir=tmp_path / "run", snapshots=2, **SMALL)
+@pytest.mark.parametrize("name", ["Walk", "late"])
+def test_its_saved_policy_is_played_elsewhere(file: Path, tmp_path: Path, name: str) -> None:
+    file.with_name("neighbour.py").write_text("steps = 5\n")
+    run = PPO(env=f"{file}:{name}", run_dir=tmp_path / "run", snapshots=2, **SMALL)
     run.train()
     play = [sys.executable, "-m", "hooktrainer", "play", str(tmp_path / "run")]
     ended = subprocess.run([*play, "--trust"], cwd="/", capture_output=True, text=True, check=False)
