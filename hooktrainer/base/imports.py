@@ -52,33 +52,43 @@ def import_named(name: str) -> Any:
 def import_place(place: str) -> ModuleType:
     """Import ``path/to/file.py`` by its stem, or a module, installed or in the current directory.
 
-    Its directory stays among those that Python searches, for its neighbours and other processes.
+    Its directory stays the last that Python searches, for its neighbours and other processes.
 
     Raises:
         ConfigError: If there is no such file, or it cannot be imported by its stem.
     """
-    file = Path(place) if place.endswith(".py") else None
-    if file is not None and not file.is_file():
+    if place.endswith(".py"):
+        return _import_file(Path(place))
+    _search(Path.cwd())
+    return importlib.import_module(place)
+
+
+def _import_file(file: Path) -> ModuleType:
+    if not file.is_file():
         raise NotFoundError(f"there is no file {file.absolute()}.")
-    name = place if file is None else file.resolve().stem
-    if file is not None and ("." in name or name == "__init__"):
+    found = file.resolve()
+    name = found.stem
+    if "." in name or name == "__init__":
         raise ConfigError(f"{file}: Python imports no module {name!r}: give the file another name.")
-    here = str(Path.cwd() if file is None else file.resolve().parent)
-    if here not in sys.path:
-        sys.path.append(here)
+    _search(found.parent)
     try:
         module = importlib.import_module(name)
     except ImportError as error:
-        if file is None or "relative import" not in str(error):
+        if "relative import" not in str(error):
             raise
         raise ConfigError(
             f"{file}: {error}: name it as a module, such as package.{name}:NAME, in the directory "
             "that holds the package."
         ) from error
     other = getattr(module, "__file__", None)
-    if file is not None and (other is None or not file.samefile(other)):
+    if other is None or not found.samefile(other):
         raise ConfigError(
             f"{file}: a module {name} is imported from {other or 'Python itself'}: give the file "
             "another name."
         )
     return module
+
+
+def _search(directory: Path) -> None:
+    if str(directory) not in sys.path:
+        sys.path.append(str(directory))
