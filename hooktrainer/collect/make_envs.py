@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import re
 import sys
@@ -152,7 +153,7 @@ def _array_env(
             built, source = source, SeededCartPole(count)
             vars(source).update(vars(built))  # with the attributes set since it was built
         return VectorEnvs(source, options)
-    factories = [partial(source, **kwargs)] * count if callable(source) else source
+    factories = [_with_arguments(source, kwargs)] * count if callable(source) else source
     with explain_env_errors(source, kwargs):
         made: list[Any] = [factory() for factory in factories]
     if hasattr(made[0], "possible_agents") or options.groups:
@@ -229,13 +230,26 @@ def make_one(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> gym.Env[A
     if isinstance(source, EnvSpec):
         make: Any = partial(gym.make, source, **kwargs)
     elif callable(source):
-        make = partial(source, **kwargs)
+        make = _with_arguments(source, kwargs)
     else:
         make = _made_of(source)[0]
         _refuse_options(source, kwargs)
     with explain_env_errors(source, kwargs):
         made = make()
     return _checked(made)
+
+
+def _with_arguments(factory: Callable[..., Any], kwargs: Mapping[str, Any]) -> partial[Any]:
+    """A factory with its arguments; raises `ConfigError` if it needs others."""
+    try:
+        inspect.signature(factory).bind(**kwargs)
+    except TypeError as error:
+        raise ConfigError(
+            f"{factory!r:.200} cannot be called with env_kwargs={dict(kwargs)}: {error}."
+        ) from error
+    except ValueError:
+        pass  # it has no signature
+    return partial(factory, **kwargs)
 
 
 def _refuse_options(

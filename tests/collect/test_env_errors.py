@@ -85,6 +85,25 @@ def test_what_is_no_single_environment_is_answered_with_what_takes_it(env, said)
             build(env)
 
 
+@pytest.mark.parametrize(
+    ("kwargs", "why"),
+    [
+        ({}, "missing a required argument: 'length'"),
+        ({"length": 1, "wide": 2}, "an unexpected keyword argument 'wide'"),
+    ],
+)
+def test_arguments_that_a_function_does_not_take_or_lacks_are_named(kwargs, why):
+    def corridor(length):
+        raise AssertionError
+
+    for build in (
+        spaces_of,
+        lambda env, kwargs: VectorCollector(env, num_envs=2, frames_per_batch=4, env_kwargs=kwargs),
+    ):
+        with pytest.raises(ConfigError, match=f"corridor.* cannot be called with env_kw.*{why}"):
+            build(corridor, kwargs)
+
+
 def test_an_algorithm_says_how_a_vector_environment_is_given(tmp_path):
     pool = gym.make_vec("CartPole-v1", num_envs=4)
     given = {"total_frames": 64, "steps_per_batch": 16, "num_envs": 4, "eval_episodes": 0}
