@@ -27,8 +27,8 @@ def train(words: Words = (), /, *, json: Flag = False) -> int | Callable[[], Non
     NAME is a recipe in recipes/ or one of hooktrainer's, the path of a training script, or an
     algorithm. Its options follow: hooktrainer train NAME --help lists them. Without a NAME, lists
     all names. --config FILE instead of a NAME repeats the run of that config.yaml, with the options
-    that follow changed. A script that FILE names, and an environment whose id imports a module, are
-    only run with --trust.
+    that follow changed. A script, hook or environment of yours that FILE names is only run with
+    --trust.
 
     Example: hooktrainer train ppo --env CartPole-v1 --total-frames 20000
 

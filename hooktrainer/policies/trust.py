@@ -78,7 +78,7 @@ def code_of(
 
     module, colon, _ = id.rpartition(":")
     if colon:
-        return f"the module {printable(module)}, which its id has imported"
+        return f"the module {printable(module)}, which its id names"
     wrappers = list(wrappers)
     for name, _ in wrappers:
         place, _, wrapper = name.partition(":")
@@ -95,7 +95,7 @@ def code_of_agents(id: str, kwargs: Mapping[str, Any]) -> str | None:
     family, _, own = name.partition("/")
     known = origin == "vmas" and ":" not in name
     if not known and (family not in FAMILIES or _VERSIONED.fullmatch(own) is None):
-        return f"the module of {printable(id)}, which its id has imported"
+        return f"the module of {printable(id)}, which its id names"
     return _code_of_arguments([("", kwargs)])
 
 
