@@ -67,8 +67,8 @@ COMMANDS: Final = {
 }
 """File and function of each command."""
 GROUPS: Final = {
-    "policies": "Lists, shows, evaluates and deletes the saved policies of a run.",
-    "ckpt": "Lists, checks, compares, exports and deletes checkpoints, or goes back to one.",
+    "policies": "List, show, evaluate or delete the saved policies of a run.",
+    "ckpt": "List, check, compare, export or delete checkpoints, or go back to one.",
 }
 """Help of the commands of two words."""
 _DESCRIPTION: Final = """Trains reinforcement-learning policies; shows, compares and resumes runs.

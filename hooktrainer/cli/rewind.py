@@ -134,9 +134,9 @@ def bisect(
     """Find the first optimizer step at which a condition holds, by a replay.
 
     The metrics in the checkpoints tell between which two it began to hold, for good; that stretch
-    is replayed once, to the step. Says what the numbers were, which parameter and which entry of
-    the batch are not finite, and the hook that ran before. A condition compares metrics with
-    numbers, such as 'train/return < 100', or asks 'not finite(loss)'; it is joined by & and |.
+    is replayed once, to the step. Prints the numbers, the parameter and the entry of the batch
+    that are not finite, and the hook that ran before. A condition compares metrics with numbers,
+    such as 'train/return < 100', or is 'not finite(loss)'; conditions are joined by & and |.
 
     The exit code is 0 if the step was found, 1 if the condition never held.
 
