@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 import pytest
 
 import hooktrainer
-from hooktrainer import HOOK_POINTS
+from hooktrainer import HOOK_POINTS, algorithms
+from hooktrainer.algorithms.algorithm import parse
 from hooktrainer.cli import main
 
 ROOT = Path(__file__).parent.parent
@@ -139,6 +140,8 @@ def test_command_lines_in_the_pages_are_understood(page: Path) -> None:
         count = 1 if words[0] in COMMANDS else 2
         name, words = " ".join(words[:count]), words[count:]
         assert name in COMMANDS, f"{page.name}: hooktrainer {name}"
+        if name == "train" and words[:1] and words[0] in algorithms.names():
+            parse(algorithms.get(words[0]), words[1:])  # exits where an option is wrong or missing
         if name in ("train", "sweep", "branch"):  # the rest is that of what they train
             continue
         own = words[: words.index("--")] if "--" in words else words
