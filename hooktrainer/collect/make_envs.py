@@ -319,7 +319,8 @@ def find_spec(env_id: str) -> EnvSpec:
         raise MissingPackageError(f"There is no environment {name!r} here. {package.advice(name)}")
     raise ConfigError(
         f"There is no environment {name!r}.{did_you_mean(name, gym.registry, most=5)} Import the "
-        "package that registers it first, or write 'package:id', or 'file.py:Class' of yours."
+        "package that registers it first, or write 'package:id'. Algorithms take 'file.py:Class', "
+        "too."
     )
 
 

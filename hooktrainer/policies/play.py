@@ -84,6 +84,10 @@ def play_episodes(
         ConfigError: If the environment cannot be made or does not fit, or the seed is negative.
     """
     check_count("seed", seed, least=0)
+    if isinstance(env, str):
+        raise ConfigError(
+            f"play_episodes: env={env!r} is an id: pass gymnasium.make({env!r}), or leave env out."
+        )
     made = policy.make_env(**env_kwargs) if env is None else env
     if hasattr(made, "agent_iter"):
         from ..collect.agents.parallel_env import checked_env

@@ -315,6 +315,11 @@ def test_an_environment_that_is_not_here_is_said(change, problem, save):
         load_policy(path, trust=True).make_env()
 
 
+def test_an_id_in_place_of_an_environment_is_refused(reload):
+    with pytest.raises(ConfigError, match=r"is an id: pass gymnasium.make\('CartPole-v1'\)"):
+        play_episodes(reload(policy(4, 2), "CartPole-v1"), env="CartPole-v1")
+
+
 @pytest.mark.parametrize(
     "action", [spaces.Discrete(2), spaces.MultiDiscrete([3, 3]), spaces.Box(-1.0, 1.0, (2,))]
 )
