@@ -95,10 +95,8 @@ def _opened(file: Path) -> Iterator[tuple[ZipFile, Mapping[str, Any]]]:
             raise MalformedError(f"it has no {MANIFEST}, or two files of one name")
         if entries[MANIFEST].file_size > _MOST_MANIFEST:
             raise MalformedError(f"{MANIFEST} is too large")
-        try:
+        with refusing(f"{file} is damaged: {MANIFEST}", DamagedCheckpointError):
             manifest = unseal(_SEAL, archive.read(MANIFEST))
-        except DamagedCheckpointError as error:
-            raise MalformedError(f"{MANIFEST} {error}") from None
         if manifest["format"] != _FORMAT:
             raise MalformedError(
                 f"it has format {shown(manifest['format'])}, and this version of hooktrainer "

@@ -9,14 +9,12 @@ Both must be regular files; sizes are checked before memory is taken.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..base.untrusted import read_file
-from ..base.words import printable
+from ..base.untrusted import MalformedError, one_line, read_file, refusing
 from ..errors import CheckpointError, DamagedCheckpointError
 from ..store.stored import unseal
 from .packed import read_packed
@@ -55,7 +53,7 @@ class PolicyContent:
 def read_facts(path: Path) -> dict[str, Any]:
     """Return the content of a ``policy.json``."""
     data = _read(path, FACTS, MOST_FACTS)
-    with _refusing(path, FACTS):
+    with refusing(f"{path} is damaged: {FACTS}", DamagedCheckpointError):
         facts = unseal(SEAL, data)
         schema = facts["schema"]
     if schema != SCHEMA:
@@ -71,9 +69,9 @@ def file_record(facts: Mapping[str, Any]) -> tuple[int, str]:
     ((name, record),) = facts["files"].items()
     size, digest = record["size"], record["xxh3_128"]
     if name != POLICY or type(size) is not int or not isinstance(digest, str):
-        raise TypeError(f"{name!r:.80} is no file of a policy")
+        raise MalformedError(f"{name!r:.80} is no file of a policy")
     if not 0 <= size <= MOST_POLICY:
-        raise ValueError(f"a file of {size} bytes")
+        raise MalformedError(f"a file of {size} bytes")
     return size, digest
 
 
@@ -81,12 +79,11 @@ def read_content(path: Path, facts: Mapping[str, Any]) -> PolicyContent:
     """Return the content of a ``policy.safetensors`` after comparing its hash."""
     import xxhash
 
-    with _refusing(path, POLICY):
+    with refusing(f"{path} is damaged: {POLICY}", DamagedCheckpointError):
         size, digest = file_record(facts)
-    data = _read(path, POLICY, size)
-    with _refusing(path, POLICY):
+        data = _read(path, POLICY, size)
         if len(data) != size or xxhash.xxh3_128_hexdigest(data) != digest:
-            raise ValueError("it does not match its hash")
+            raise MalformedError("it does not match its hash")
         return decode(data)
 
 
@@ -94,19 +91,13 @@ def _read(path: Path, name: str, limit: int) -> bytes:
     """Return the content of a file in a policy's directory, or in a packed policy."""
     if path.is_file():
         return read_packed(path, name, limit)
-    with _refusing(path, name):
-        return read_file(path / name, path, limit)
-
-
-@contextmanager
-def _refusing(path: Path, file: str) -> Iterator[None]:
     try:
-        yield
+        return read_file(path / name, path, limit)
     except FileNotFoundError:
-        raise DamagedCheckpointError(f"{path} is damaged: {file} is missing.") from None
-    except Exception as error:  # a hole in a structure shows in any way Python has
-        reason = printable(error)[:200]
-        raise DamagedCheckpointError(f"{path} is damaged: {file}: {reason}") from None
+        raise DamagedCheckpointError(f"{path} is damaged: {name} is missing.") from None
+    except (OSError, MalformedError) as error:
+        reason = one_line(error)
+        raise DamagedCheckpointError(f"{path} is damaged: {name}: {reason}") from None
 
 
 def encode(content: PolicyContent) -> bytes:
@@ -135,17 +126,17 @@ def decode(data: bytes) -> PolicyContent:
     # other and with the file's.
     header = data[8 : 8 + int.from_bytes(data[:8], "little")]
     if len(header) > 2 * MOST_FACTS:
-        raise ValueError(f"a header of {len(header):,} bytes")
+        raise MalformedError(f"a header of {len(header):,} bytes")
     try:
         tensors = load(data)
     except (SafetensorError, KeyError, AssertionError, RuntimeError) as error:
-        raise ValueError(f"{error!s:.200}") from None
+        raise MalformedError(f"{error!s:.200}") from None
     program = json.loads(json.loads(header)["__metadata__"]["program"])
     kinds: dict[str, dict[str, torch.Tensor]] = {"weights": {}, "state": {}}
     for name, tensor in tensors.items():
         kind, _, rest = name.partition("/")
         # Other bytes than 0 and 1 in booleans are counted wrongly by some operators.
         if tensor.dtype is torch.bool and tensor.numel() and tensor.view(torch.uint8).max() > 1:
-            raise ValueError(f"{name} is not boolean")
+            raise MalformedError(f"{name} is not boolean")
         kinds[kind][rest] = tensor
     return PolicyContent(program, **kinds)

@@ -112,10 +112,7 @@ class Manifest:
             CheckpointError: If its schema is not known.
         """
         with refusing(MANIFEST, DamagedCheckpointError):
-            try:
-                node = unseal("manifest", data)
-            except DamagedCheckpointError as error:
-                raise DamagedCheckpointError(f"{MANIFEST} {error}") from None
+            node = unseal("manifest", data)
             from .tree import unflatten
 
             fields = unflatten(node, {})
@@ -379,20 +376,16 @@ def unseal(name: str, data: bytes) -> dict[str, Any]:
     The checksum finds damage. It does not authenticate the file, which may hold anything.
 
     Raises:
-        DamagedCheckpointError: If a byte of it changed, or it is no JSON object; the message does
-            not name the file.
+        MalformedError: If a byte of it changed, or it is no JSON object.
     """
     sealed = re.fullmatch(
         rb'\{"xxh3_128": "([0-9a-f]{32})",\n"%s": (.*)\}\n' % name.encode(), data, re.DOTALL
     )
     if sealed is None or xxhash.xxh3_128_hexdigest(sealed[2]).encode() != sealed[1]:
-        raise DamagedCheckpointError("does not match its own hash")
-    try:
-        content = parse_json(sealed[2], nan=True)
-    except MalformedError as error:
-        raise DamagedCheckpointError(f"is not JSON: {error!s:.100}") from None
+        raise MalformedError("it does not match its own hash")
+    content = parse_json(sealed[2], nan=True)
     if not isinstance(content, dict):
-        raise DamagedCheckpointError("holds no JSON object")
+        raise MalformedError("it holds no JSON object")
     return content
 
 

@@ -37,7 +37,7 @@ def test_list_shows_what_is_damaged_and_what_was_set_aside(call, make_run):
         ("damaged", "step_00000"),
         ("set aside", "aside-step"),
     ]
-    assert "manifest.json does not match its own hash" in call("ckpt", "list", run).out
+    assert "manifest.json: it does not match its own hash" in call("ckpt", "list", run).out
 
 
 def test_show_prints_counters_metrics_options_and_parts(call, make_run):

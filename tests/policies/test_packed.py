@@ -206,7 +206,7 @@ def loose_manifest(entries):
         (other_format, "it has format 2, and this version of hooktrainer reads 1"),
         (unlisted, "manifest.json and the archive disagree on 'setup.py'"),
         (no_manifest, "it has no manifest.json"),
-        (loose_manifest, "manifest.json does not match its own hash"),
+        (loose_manifest, "manifest.json: it does not match its own hash"),
     ],
 )
 def test_a_forged_file_is_refused_with_what_is_wrong(change, reason, packed):

@@ -253,7 +253,7 @@ def test_latest_falls_back_to_the_newest_intact_and_says_why(tmp_path, caplog):
         assert checkpoint.manifest.frames == 1
         assert same(tree, state(1))
         assert "tensors/tensors.pt does not match its hash" in caplog.text
-        assert "manifest.json does not match its own hash" in caplog.text
+        assert "manifest.json: it does not match its own hash" in caplog.text
         manager.save(state(2), frames=2)  # its name is free again
     kept = names(tmp_path)
     assert [name.rsplit("-", 1)[0] for name in kept[:2]] == [
