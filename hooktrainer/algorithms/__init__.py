@@ -10,8 +10,7 @@ The trainer that ``trainer()`` returns can be listed (``trainer.describe()``) an
 
 from __future__ import annotations
 
-from ..base.words import did_you_mean
-from ..errors import ConfigError
+from ..base.checks import named
 from .a2c import A2C as A2C
 from .algorithm import Algorithm, EnvAlgorithm, algorithm
 from .bc import BC as BC
@@ -71,10 +70,4 @@ def get(name: str) -> type[Algorithm]:
         >>> get("sac").__name__
         'SAC'
     """
-    kind = _ALGORITHMS.get(name.lower())
-    if kind is None:
-        raise ConfigError(
-            f"there is no algorithm {name!r}.{did_you_mean(name.lower(), _ALGORITHMS)} There are: "
-            f"{', '.join(_ALGORITHMS)}."
-        )
-    return kind
+    return named("algorithm", name.lower(), _ALGORITHMS)

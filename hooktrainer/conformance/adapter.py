@@ -14,12 +14,12 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.checks import named
 from ..base.imports import import_named
-from ..base.words import did_you_mean
 from ..errors import ConfigError
 
-_OTHERS: Final = ("stable_baselines3", "torchrl", "skrl", "rsl_rl", "tianshou", "cleanrl")
-ADAPTERS: Final = ("hooktrainer", *_OTHERS)
+_FILES = ("hooktrainer", "stable_baselines3", "torchrl", "skrl", "rsl_rl", "tianshou", "cleanrl")
+ADAPTERS: Final = {file: f"{__package__}.adapters.{file}:PPOAdapter" for file in _FILES}
 """The adapters of this package: the files in ``adapters/``, each with a `PPOAdapter`."""
 
 
@@ -142,12 +142,8 @@ def load_adapter(name: str) -> Adapter:
         ConfigError: If there is none of that name, it cannot be imported, or is no adapter.
     """
     if ":" not in name:
-        if name not in ADAPTERS:
-            raise ConfigError(
-                f"there is no adapter {name!r}.{did_you_mean(name, ADAPTERS)} There are "
-                f"{', '.join(ADAPTERS)}; name your own as path/to/file.py:Class or module:Class."
-            )
-        name = f"{__package__}.adapters.{name}:PPOAdapter"
+        own = "; name your own as path/to/file.py:Class or module:Class"
+        name = named("trainer", name, ADAPTERS, own)
     kind = import_named(name)
     if not (isinstance(kind, type) and issubclass(kind, Adapter)):
         raise ConfigError(f"{name} is no adapter: derive it from hooktrainer.conformance.Adapter.")

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from ..base.words import did_you_mean, listed, plural, ranges
-from ..errors import ConfigError
+from ..base.checks import named
+from ..base.words import listed, plural, ranges
 from .adapter import Adapter
 from .scripted_env import SCALE, Episode, Ledger
 from .training import CrashedError, Lab, Outcome
@@ -55,11 +55,7 @@ def check(adapter: Adapter, only: Sequence[str] = (), seconds: float = 120.0) ->
         ConfigError: If there is no such probe.
     """
     for name in only:
-        if name not in PROBES:
-            raise ConfigError(
-                f"there is no probe {name!r}.{did_you_mean(name, PROBES)} There are "
-                f"{', '.join(PROBES)}."
-            )
+        named("only", name, PROBES)
     for name in only or PROBES:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
             yield _find(name, adapter, Lab(adapter, Path(directory), seconds))

@@ -41,7 +41,7 @@ def test_a_sweep_is_continued_by_the_same_command(call, tmp_path):
     ("words", "said"),
     [
         (("--trials", 3), "name an algorithm first, one of a2c"),
-        (("pppo", "--env", "CartPole-v1"), "there is no algorithm 'pppo'. Did you mean ppo"),
+        (("pppo", "--env", "CartPole-v1"), "algorithm='pppo' is unknown. Did you mean ppo"),
         ((*SMALL, "--trails", 3), "--trails"),
         ((*SMALL, "--trials", 0), "trials=0"),
         ((*SMALL, "--search", "lr"), "--search 'lr': give OPTION=VALUES"),

@@ -142,9 +142,9 @@ def test_a_crash_is_no_refusal():
 
 
 def test_an_unknown_probe_or_adapter_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"no probe 'returnz'.*returns"):
+    with pytest.raises(ConfigError, match=r"only='returnz' is unknown\. Did you mean returns\?"):
         list(check(Tabular(), ["returnz"]))
-    with pytest.raises(ConfigError, match=r"no adapter 'hooktrainr'.*hooktrainer"):
+    with pytest.raises(ConfigError, match=r"trainer='hooktrainr' .*mean hooktrainer\?.*your own"):
         load_adapter("hooktrainr")
     with pytest.raises(ConfigError, match=r"there is no file .*mine\.py"):
         load_adapter(f"{tmp_path}/mine.py:Mine")
