@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -10,7 +10,7 @@ import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 from torch import nn
 
-from ..objectives.common import Entries, Loss
+from ..objectives.common import Compute, Entries, Loss
 
 Losses = dict[Any, torch.Tensor]
 
@@ -80,11 +80,9 @@ class FunctionalLoss:
         """Return the entries of a batch that a call needs."""
         return self._loss.read(tensordict)
 
-    def around(
-        self, compute: Callable[[TensorDictBase], Losses]
-    ) -> Callable[[TensorDictBase], TensorDictBase]:
-        """Return the module's ``forward`` with ``compute`` in place of reading and computing."""
-        return partial(self._loss.forward, compute=compute)
+    def forward(self, batch: TensorDictBase, compute: Compute) -> TensorDict:
+        """Call the module's ``forward`` with ``compute`` in place of reading and computing."""
+        return self._loss.forward(batch, compute)
 
 
 class _Computation(nn.Module):

@@ -197,7 +197,7 @@ class CompiledStep(TrainerHookBase):
     def _compute(self, batch: TensorDictBase) -> TensorDictBase:
         if self._loss is None:  # closed in this batch: not compilable
             return self.trainer.loss_module(batch)
-        return self._loss.around(self._losses)(batch)
+        return self._loss.forward(batch, self._losses)
 
     def _losses(self, batch: TensorDictBase) -> Losses:
         with self.trainer.precision.no_autocast():  # the graph applies it inside, to the losses
