@@ -102,12 +102,6 @@ EVALUATION_SEED: Final = 2_000_000_011
 """The default seed of evaluations."""
 
 
-def is_for_tuning(seed: int | None) -> bool:
-    """Return whether a seed is reserved for tuning."""
-    # A range goes through all its members to find that it holds no None.
-    return seed is not None and int(seed) in TUNING_SEEDS
-
-
 def check_training_seed(name: str, value: Any) -> None:
     """Refuse a value that is no seed, or a seed reserved for evaluation."""
     check_seed(name, value)

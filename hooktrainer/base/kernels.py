@@ -25,11 +25,6 @@ PINNED: Final = {
 _READ_BY: Final = ("numpy", "torch")
 
 
-def are_pinned() -> bool:
-    """Whether this process computes with pinned kernels."""
-    return all(os.environ.get(name) == value for name, value in PINNED.items())
-
-
 def pin_kernels() -> None:
     """Compute with the kernels for AVX2, in one thread, here and in child processes.
 
@@ -43,7 +38,7 @@ def pin_kernels() -> None:
         >>> import hooktrainer
         >>> hooktrainer.pin_kernels()  # doctest: +SKIP
     """
-    if are_pinned():
+    if PINNED.items() <= os.environ.items():
         return
     loaded = [name for name in _READ_BY if name in sys.modules]
     if loaded:

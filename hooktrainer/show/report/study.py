@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from ...base.checks import is_for_tuning
+from ...base.checks import TUNING_SEEDS
 from ...base.endings import ENDED
 from ...base.words import listed
 from ...statistics import Curve, shared_frames
@@ -121,7 +121,8 @@ def _reason(
     run: RunSummary, metric: str, curves: Mapping[str, Curve], unfinished: bool
 ) -> str | None:
     """Return why a run does not count; ``None`` if it does."""
-    if is_for_tuning(run.seed):
+    # A range goes through all its members to find that it holds no None.
+    if run.seed is not None and run.seed in TUNING_SEEDS:
         return "its seed is one of tuning, whose runs are no evidence for what was chosen"
     if run.status == "unknown" and run.reason:
         return run.reason  # its group is unknown

@@ -213,9 +213,12 @@ def surroundings(packages: Iterable[str] = (), deterministic: bool = False) -> d
     The processor selects kernels in numerical libraries, unless it is a `deterministic` run. The
     number of threads is not included: set it to one to compare bits.
     """
-    library = " ".join(platform.libc_ver())
+    import torch
+
+    library, instructions = " ".join(platform.libc_ver()), torch.backends.cpu.get_cpu_capability()
+    pinned = deterministic and instructions in ("AVX2", "AVX512")  # by `hooktrainer.pin_kernels`
     return {
-        "processor": "any with AVX2" if deterministic and _has_avx2() else _processor(),
+        "processor": "any with AVX2" if pinned else f"{_model()}, {instructions}",
         "system": " ".join(filter(None, (platform.system(), platform.machine(), library))),
         **{package: _version(package) for package in (*PACKAGES, *packages)},
     }
@@ -230,24 +233,8 @@ def changed(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _has_avx2() -> bool:
-    """Whether this process can compute what `hooktrainer.pin_kernels` makes the same everywhere."""
-    import torch
-
-    return torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
-
-
-def _processor() -> str:
-    """Return the kind of the processor, and the instructions that torch uses.
-
-    Virtual machines give different processors one name, so its model is included.
-    """
-    import torch
-
-    return f"{_model()}, {torch.backends.cpu.get_cpu_capability()}"
-
-
 def _model() -> str:
+    """Return the processor's name, which virtual machines give to different ones, and its model."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:  # not Linux
@@ -265,8 +252,6 @@ def _version(package: str) -> str:
 
 
 # -- Digests of what a run computed, small enough to be shipped, and the first difference of two.
-
-Series = Mapping[str, Sequence[tuple[int, float]]]
 
 
 @dataclass(frozen=True)
@@ -314,7 +299,7 @@ def read_digest(run: Path, names: Collection[str] | None = None, score: str = SC
     Raises:
         ConfigError: If the run has no finite score.
     """
-    series: Series = read_csv(RunDir(run).metrics)
+    series = read_csv(RunDir(run).metrics)
     if not series.get(score) or not math.isfinite(series[score][-1][1]):
         others = listed(name for name in series if name.startswith("eval/")) or "none"
         raise ConfigError(
