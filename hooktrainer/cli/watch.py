@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ..base.checks import check_positive
 from ..base.endings import ENDED
 from ..base.words import printable, shell_word
 from ..errors import ConfigError
@@ -49,8 +50,7 @@ def watch(
     """
     from ..show import read_curves, summarize
 
-    if not interval > 0:
-        raise ConfigError(f"--interval {interval}: give a positive number of seconds.")
+    check_positive("--interval", interval, "number of seconds")
     place = _newest(run)
     width = None if sys.stdout.isatty() else 100
     screen = Console(highlight=False, markup=False, emoji=False, width=width)

@@ -82,7 +82,7 @@ def place(folder, monkeypatch):
         (["describe", "runs/frist"], "there is no run runs/frist. Did you mean runs/first?\n"),
         (["describe", "run/checkpoints/q"], "there is no run run/checkpoints/q.\n"),
         (["tensorboard", "blank"], "nothing in blank"),
-        (["watch", ".", "--interval", 0], "give a positive number"),
+        (["watch", ".", "--interval", 0], "--interval=0.0: pass a positive number of seconds"),
         (["verify-resume", "nope.py"], "there is no script nope.py."),
         (["verify-resume", "sacc"], "Did you mean sac"),
         (["verify-resume", "sac", "--kills", -1], "--kills=-1: pass an integer of 0 or more"),

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import CheckpointError, ConfigError
+from ...base.checks import check_count
+from ...errors import CheckpointError
 from ...policies import Evaluation, SavedPolicy, evaluate_policy, load_policy
 from ...policies.policy_files import POLICY, read_facts
 from ...policies.saved import EPISODES, SEED, policy_directory, scan_policies
@@ -85,8 +86,7 @@ def make_exhibits(
     training. A picture is the first episode of the evaluation, taken from ``before`` if it is
     there. Other arguments and errors are those of `make_gallery`.
     """
-    if episodes < 1:
-        raise ConfigError(f"episodes={episodes}: play at least one.")
+    check_count("episodes", episodes)
     view = view or View()
     known = {one.key: one.picture for one in before}
     draw_off_screen()

@@ -14,6 +14,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.checks import check_count, check_positive
+from ...base.untrusted import one_line
 from ...errors import ConfigError
 from ...log.media import DEFAULT_FPS
 from ...policies import LoadedPolicy, Step, play_episodes
@@ -45,9 +47,8 @@ class View:
     def __post_init__(self) -> None:
         if self.size < 16:
             raise ConfigError(f"size={self.size}: a picture has at least 16 pixels a side.")
-        for name in ("fps", "seconds"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name}={getattr(self, name)}: give a positive number.")
+        check_positive("fps", self.fps)
+        check_positive("seconds", self.seconds)
 
 
 class Recording:
@@ -124,8 +125,7 @@ def record_episodes(
     They are the episodes that `play_episodes` plays with this seed. If rendering fails, the
     episodes are played without. An environment that cannot be made is a `ConfigError`.
     """
-    if episodes < 1:
-        raise ConfigError(f"episodes={episodes}: play at least one.")
+    check_count("episodes", episodes)
     env, reason = _open(policy)
     view = view or View()
     recorded: list[Recording] = []
@@ -191,7 +191,7 @@ def _numbers(value: Any, first: Any) -> NDArray[np.float64]:
 
 
 def _explain(error: BaseException) -> str:
-    return "drawing failed: " + " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    return "drawing failed: " + one_line(f"{type(error).__name__}: {error}", 200)
 
 
 # -- Drawing without a screen: what pygame and MuJoCo read from the environment variables.
