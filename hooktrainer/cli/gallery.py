@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..base.checks import EVALUATION_SEED
-from ..base.fs import write_atomically
 from ..base.words import plural
 from ..errors import CheckpointError
 from ..store.run_dir import RunDir
@@ -176,8 +175,5 @@ def render(
         policies = list_policies(policies[0].path.parent)
     output.step_aside()
     film = film_policies(policies, seed=seed, episodes=episodes, view=view, trust=trust)
-    content = encode(film, file.suffix or file.name, quality=quality)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, content)
-    output.note(f"wrote {file} ({output.size(len(content))})")
+    output.write(file, encode(film, file.suffix or file.name, quality=quality))
     return 0

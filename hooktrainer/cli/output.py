@@ -133,11 +133,11 @@ def refuse_directory(file: Path, example: str) -> None:
         raise ConfigError(f"{file} is a directory: name a file, such as {file / example}.")
 
 
-def write_page(file: Path, page: str) -> None:
-    """Write a page and print where it is."""
+def write(file: Path, content: str | bytes) -> None:
+    """Write a file, and print where it is and its size."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, page)
-    note(f"wrote {file}")
+    write_atomically(file, content)
+    note(f"wrote {file} ({size(file.stat().st_size)})")
 
 
 # -- Finding what RUN, PLACE and CHECKPOINT on a command line name.

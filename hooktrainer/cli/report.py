@@ -139,7 +139,7 @@ def report(
             "--reference FILE."
         )
     if html is not None:
-        output.write_page(html, report_page(study, sections, score, tree))
+        output.write(html, report_page(study, sections, score, tree))
     return 0
 
 
