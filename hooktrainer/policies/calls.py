@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 
 import torch
 
+from ..base.untrusted import one_line
 from ..errors import CheckpointError
 
 MOST_ITEMS: Final = 4_096
@@ -104,7 +105,7 @@ class Call:
                 return torch.empty_like(arguments["self"])
             return self._function(**arguments)
         except Exception as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            reason = one_line(f"{type(error).__name__}: {error}", 200)
             raise CheckpointError(
                 f"the policy's operator {self.target} cannot be calculated: {reason}"
             ) from None

@@ -126,7 +126,7 @@ class Environment:
         except (ConfigError, ModuleNotFoundError):
             raise
         except Exception as error:  # whatever the environment raises
-            reason = printable(" ".join(f"{type(error).__name__}: {error}".split())[:300])
+            reason = one_line(f"{type(error).__name__}: {error}", 300)
             raise ConfigError(f"the environment {self.name} could not be made: {reason}") from error
 
     def _made_for_one(self, kwargs: Mapping[str, Any]) -> Env:
