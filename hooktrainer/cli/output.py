@@ -27,9 +27,9 @@ from ..store.run_dir import RunDir, finite
 from ..store.stored import NAME
 
 
-def console() -> Console:
-    """Return a console for verbatim text on stdout, of unbounded width if that is no terminal."""
-    width = None if sys.stdout.isatty() else 10_000
+def console(piped: int = 10_000) -> Console:
+    """Return a console for verbatim text on stdout, of ``piped`` columns if that is no terminal."""
+    width = None if sys.stdout.isatty() else piped
     return Console(highlight=False, markup=False, emoji=False, width=width)
 
 

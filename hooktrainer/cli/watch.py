@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -52,8 +52,7 @@ def watch(
 
     check_positive("--interval", interval, "number of seconds")
     place = _newest(run)
-    width = None if sys.stdout.isatty() else 100
-    screen = Console(highlight=False, markup=False, emoji=False, width=width)
+    screen = output.console(piped=100)
 
     @functools.lru_cache(maxsize=1)
     def curves(size: int) -> Mapping[str, Curve]:
