@@ -15,6 +15,7 @@ from ..base.checks import check_count
 from ..errors import CheckpointError, ConfigError
 from .interface import MASK
 from .loaded import LoadedPolicy
+from .policy_files import change_facts
 from .saved import EPISODES, SEED, Evaluation, SavedPolicy, find_policy
 
 if TYPE_CHECKING:
@@ -159,8 +160,6 @@ def evaluate_policy(
         tuple(episode.length for episode in played),
         round(time.perf_counter() - started, 3),
     )
-    from .recorder import change_facts
-
     try:
         change_facts(saved.path, evaluation=evaluation.encode())
     except FileNotFoundError:

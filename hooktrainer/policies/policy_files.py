@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import xxhash
+
+from ..base.fs import replace_file
 from ..base.untrusted import MalformedError, one_line, read_file, refusing
 from ..errors import CheckpointError, DamagedCheckpointError
-from ..store.stored import unseal
+from ..store.stored import seal, unseal
 from .packed import read_packed
 
 if TYPE_CHECKING:
@@ -64,6 +67,13 @@ def read_facts(path: Path) -> dict[str, Any]:
     return facts
 
 
+def change_facts(path: Path, **fields: Any) -> None:
+    """Replace fields of ``policy.json`` atomically."""
+    facts = {**read_facts(path), **fields}
+    with replace_file(path / FACTS) as file:
+        file.write(seal(SEAL, facts))
+
+
 def file_record(facts: Mapping[str, Any]) -> tuple[int, str]:
     """Return the recorded size and hash of ``policy.safetensors``."""
     ((name, record),) = facts["files"].items()
@@ -77,8 +87,6 @@ def file_record(facts: Mapping[str, Any]) -> tuple[int, str]:
 
 def read_content(path: Path, facts: Mapping[str, Any]) -> PolicyContent:
     """Return the content of a ``policy.safetensors`` after comparing its hash."""
-    import xxhash
-
     with refusing(f"{path} is damaged: {POLICY}", DamagedCheckpointError):
         size, digest = file_record(facts)
         data = _read(path, POLICY, size)

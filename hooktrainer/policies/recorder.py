@@ -39,7 +39,7 @@ from ..store.stored import TRASH, UNFINISHED, delete, free_path, seal, surplus, 
 from .actions import Action, Part
 from .environment import Environment
 from .interface import PRESENCE, Group, Interface, Observation
-from .policy_files import FACTS, POLICY, SCHEMA, SEAL, PolicyContent, encode, read_facts
+from .policy_files import FACTS, POLICY, SCHEMA, SEAL, PolicyContent, encode
 from .saved import SavedPolicy, scan_policies
 from .trace import Traced, current_weights, trace
 from .trust import OTHERS
@@ -146,13 +146,6 @@ class PolicyRecorder:
 
     def _own(self) -> list[SavedPolicy]:
         return [p for p in scan_policies(self.directory)[0] if p.run_id == self.run_id]
-
-
-def change_facts(path: Path, **fields: Any) -> None:
-    """Replace fields of ``policy.json`` atomically."""
-    facts = {**read_facts(path), **fields}
-    with fs.replace_file(path / FACTS) as file:
-        file.write(seal(SEAL, facts))
 
 
 # -- Describes the environment of a policy in training: how to make it, its spaces, examples.
