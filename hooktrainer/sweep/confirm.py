@@ -121,14 +121,11 @@ def words_of(found: Confirmation | None, seeds: int) -> str:
 
 
 def play_finals(sweep: Sweep) -> None:
-    """Train the finalists from as many further tuning seeds, and record the values over all seeds.
+    """Train finalists from as many further tuning seeds, and record the values over all seeds.
 
     A finalist with a failed seed or without a finite score has no value.
     """
-    finalists = sweep.finalists
-    if len(finalists) < 2:
-        return
-    count = sweep.options.seeds
+    finalists, count = sweep.finalists, sweep.options.seeds
     seeds = range(sweep.seeds.stop, sweep.seeds.stop + count)
     places = [sweep.ledger.place_of(one.number) for one in finalists]
     failures = train_from(seeds, list(zip(map(sweep.algorithm_of, finalists), places, strict=True)))
