@@ -12,6 +12,7 @@ from ...base.tensordicts import is_sharded
 from ...hooks.optimizer import OptimizerHook
 from ...loop.hook import FIRST, LAST, TrainerHookBase
 from ...loop.metrics import WindowValue
+from ...store.rng import seed_all
 from .gradients import (
     AverageGradients,
     full_tensor,
@@ -19,7 +20,7 @@ from .gradients import (
     statistics_of,
     tensors_of,
 )
-from .rank_state import seed_rank, tree_digest
+from .rank_state import tree_digest
 from .ranks import RankControl, Ranks, RanksError
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ class DataParallel(TrainerHookBase):
             tensors = tensors_of(trainer.loss_module)
             ranks.broadcast_tensors([t for t in tensors if type(t) is torch.Tensor])
             self._statistics = statistics_of(trainer.loss_module)
-        seed_rank(trainer.seed, ranks.rank)
+        if ranks.rank:  # rank 0 has the random numbers of a run with one process
+            seed_all([trainer.seed or 0, ranks.rank])
         trainer.metrics.combine = self._combine
         trainer.timing.reports = ranks.rank == 0  # a mean over ranks that wait would not add up
         trainer.control = RankControl(trainer.control, ranks)

@@ -11,7 +11,6 @@ from torch.utils._pytree import tree_map
 
 from ...loop.stateful import fitting, mismatches
 from ...store import CheckpointManager, flatten
-from ...store.rng import seed_all
 from ...store.single_file import checksum_of
 from ...store.stored import encode_state
 from .gradients import full_tensor
@@ -57,12 +56,6 @@ def rank_state(
     return _fit(share, trainer, ranks)
 
 
-def seed_rank(seed: int | None, rank: int) -> None:
-    """Seed the random generators of a rank; rank 0 keeps those of a run with one process."""
-    if rank:
-        seed_all([seed or 0, rank])
-
-
 def _share(state: dict[str, Any], rank: int, ranks: Ranks, changed: bool) -> dict[str, Any]:
     others = state.get("ranks", [])
     saved_by = 1 + len(others)
@@ -73,7 +66,7 @@ def _share(state: dict[str, Any], rank: int, ranks: Ranks, changed: bool) -> dic
         same = {name: state["components"][name] for name in other["same"]}
         first |= {"components": same | other["components"], "rng": other["rng"]}
     if rank >= saved_by:
-        first["rng"] = None  # it continues with that of `seed_rank`
+        first["rng"] = None  # it continues with that of `DataParallel`
     share = {"state": first, "saved_by": saved_by, "changed": changed}
     if saved_by != ranks.world_size:
         own = state["components"].get("collector")
