@@ -11,6 +11,7 @@ import torch
 from tensordict import unravel_key
 
 from ...base.space_parts import leaves_of
+from ...base.tensordicts import nested
 from ..action_format import ActionFormat
 from .functional_world import FunctionalWorld
 from .tensor_world import Observations, TensorWorld
@@ -67,14 +68,7 @@ class WorldEnv(gym.Env[Any, Any]):
 
     def _arrays(self, observations: Observations) -> Any:
         """The observation as the space has it, nested."""
-        observed: dict[Any, Any] = {}
-        for key, path in self._leaves:
-            value = observations[key][0].cpu().numpy()
-            if not path:
-                return value
-            *outer, last = path
-            place = observed
-            for name in outer:
-                place = place.setdefault(name, {})
-            place[last] = value
-        return observed
+        arrays: dict[Any, Any] = {
+            path: observations[key][0].cpu().numpy() for key, path in self._leaves
+        }
+        return arrays[()] if () in arrays else nested(arrays)
