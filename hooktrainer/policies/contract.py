@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from ..base.plain import to_plain
 from ..base.untrusted import decode_data, parse_yaml, read_file, refusing
 from ..errors import CheckpointError, DamagedCheckpointError
 from .actions import Action, Part
@@ -130,7 +130,7 @@ class Contract:
         """Return the content of its file."""
         import yaml
 
-        plain = json.loads(json.dumps(dataclasses.asdict(self), default=_plain))
+        plain = to_plain(self)
         return _HEAD + yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, width=100)
 
 
@@ -203,7 +203,3 @@ def states_of(names: Sequence[str], first: Sequence[torch.Tensor]) -> tuple[Hidd
         )
         for name, state in zip(names, first, strict=True)
     )
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else str(value)

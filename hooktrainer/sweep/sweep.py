@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -196,7 +195,7 @@ class Sweep:
             "cpu_second": self.options.cpu_second,
             "seed": self.options.seed,
         }
-        return dict(json.loads(json.dumps(to_plain(settings))))
+        return to_plain(settings)
 
 
 def _check_algorithm(algorithm: Algorithm) -> None:
