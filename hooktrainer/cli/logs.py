@@ -10,7 +10,6 @@ from typing import Annotated
 from ..base.untrusted import refusing
 from ..base.words import plural
 from ..errors import ConfigError
-from ..store.lookup import no_run
 from ..store.run_dir import RunDir
 from . import output
 from .arguments import RunPath, shown_as
@@ -42,8 +41,7 @@ def tensorboard(run: RunPath, /, *, port: Port = None, host: Host = "localhost")
 
 def logs_of(place: Path) -> Path:
     """Return the directory for TensorBoard to read, or raise FileNotFoundError."""
-    if not place.is_dir():
-        raise FileNotFoundError(no_run(place))
+    output.require_directory(place)
     logs = RunDir(place).logs
     chosen = logs if logs.is_dir() else place
     if next(chosen.rglob("*tfevents*"), None) is None:
@@ -64,8 +62,7 @@ def sync(run: RunPath, /, *, to: Address = None) -> int:
     """
     from ..log.sender import read_note
 
-    if not run.is_dir():
-        raise FileNotFoundError(no_run(run))
+    output.require_directory(run)
     kinds = ("mlflow",) if to else ("mlflow", "wandb")
     notes = sorted((path.parent, kind) for kind in kinds for path in run.glob(f"**/{kind}.json"))
     found = [(place, kind) for place, kind in notes if read_note(place, kind)]

@@ -143,12 +143,17 @@ def write(file: Path, content: str | bytes) -> None:
 # -- Finding what RUN, PLACE and CHECKPOINT on a command line name.
 
 
+def require_directory(place: Path, thing: str = "run") -> None:
+    """Raise FileNotFoundError, with names that are near, unless there is such a directory."""
+    if not place.is_dir():
+        raise FileNotFoundError(no_run(place, thing))
+
+
 def runs_below(places: Iterable[Path]) -> list[RunDir]:
     """Find the runs below directories, each once, without those of sweeps further below."""
     found: dict[Path, tuple[RunDir, Path | None]] = {}
     for place in places:
-        if not place.is_dir():
-            raise FileNotFoundError(no_run(place, "directory"))
+        require_directory(place, "directory")
         for run in find_runs(place, onerror=lambda error: note(f"left out: {error}")):
             path, sweep = run.path.resolve(), sweep_of(run, place)
             if sweep is None or path not in found:
@@ -160,8 +165,7 @@ def runs_below(places: Iterable[Path]) -> list[RunDir]:
 
 def open_run(path: Path) -> RunDir:
     """Return the run in a directory, or raise FileNotFoundError."""
-    if not path.is_dir():
-        raise FileNotFoundError(no_run(path))
+    require_directory(path)
     run = RunDir(path)
     if not run.holds_run and not any(NAME.fullmatch(one.name) for one in path.iterdir()):
         raise FileNotFoundError(f"{path} holds no run: no run.json, no checkpoints.")

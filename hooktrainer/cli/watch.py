@@ -19,7 +19,7 @@ from ..base.checks import check_positive
 from ..base.endings import ENDED
 from ..base.words import printable, shell_word
 from ..errors import ConfigError
-from ..store.lookup import find_runs, no_run
+from ..store.lookup import find_runs
 from ..store.run_dir import RunDir
 from . import output
 from .arguments import Flag, OptionalRun, Seconds
@@ -163,8 +163,7 @@ def _phases(times: Mapping[str, float]) -> Table | None:
 
 def _newest(place: Path) -> RunDir:
     """Return the run in a directory, or the one begun last below it."""
-    if not place.is_dir():
-        raise FileNotFoundError(no_run(place))
+    output.require_directory(place)
     if not (found := find_runs(place)):
         raise FileNotFoundError(f"{place} holds no run: no run.json in it or below.")
     return found[-1]
