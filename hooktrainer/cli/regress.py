@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -72,17 +73,18 @@ def regress(
         raise ConfigError(f"--against {place}: there is no file rows.yaml that says how to train.")
     recipe = named("row", row, read_recipes(place))
     published = read_row(recipe, place)
-    if record is None and published is None:
+    if record is not None:
+        work = partial(_record, recipe, record, place)
+    elif published is not None:
+        work = partial(_compare, published, margin, by)
+    else:
         raise ConfigError(
             f"{row} has no published seeds in {place}: publish some with hooktrainer regress {row} "
             f"--against {place} --record 0-9."
         )
     with workplace("regress", keep and keep.absolute()) as runs:
         try:
-            if record is not None or published is None:
-                code = _record(recipe, str(record), place, runs, json)
-            else:
-                code = _compare(published, margin, by, runs, json)
+            code = work(runs, json)
         except ScriptFailedError as error:
             output.note(f"error: {error}\nWhat there is, is in {runs}")
             return 1

@@ -134,11 +134,12 @@ def read_rows(directory: Path | None = None) -> dict[str, ResultRow]:
     Raises:
         ConfigError: If a file of ``computed/`` does not describe what seeds computed.
     """
-    rows = (read_row(recipe, directory) for recipe in read_recipes(directory).values())
+    place = directory or DIRECTORY
+    rows = (read_row(recipe, place) for recipe in read_recipes(place).values())
     return {row.name: row for row in rows if row}
 
 
-def read_row(recipe: RowRecipe, directory: Path | None = None) -> ResultRow | None:
+def read_row(recipe: RowRecipe, directory: Path) -> ResultRow | None:
     """Read what the seeds of a row computed; ``None`` if there is nothing yet.
 
     Raises:
@@ -178,7 +179,7 @@ def _parse_row(recipe: RowRecipe, plain: dict[str, Any]) -> ResultRow:
     return ResultRow(recipe, digests, **plain)
 
 
-def write_row(row: ResultRow, directory: Path | None = None) -> Path:
+def write_row(row: ResultRow, directory: Path) -> Path:
     """Write what the seeds of a row computed, a line for each of them."""
     names = list(next(iter(row.digests.values())).metrics)
     head = {
@@ -200,8 +201,8 @@ def write_row(row: ResultRow, directory: Path | None = None) -> Path:
     return file
 
 
-def _file(directory: Path | None, name: str) -> Path:
-    return (directory or DIRECTORY) / "computed" / f"{name}.json"
+def _file(directory: Path, name: str) -> Path:
+    return directory / "computed" / f"{name}.json"
 
 
 PACKAGES: Final = ("torch", "tensordict", "torchrl", "numpy", "gymnasium")
