@@ -114,10 +114,8 @@ class ChildProgram:
 
     def kill(self) -> None:
         """Kill it."""
-        assert self._process.stdin is not None
-        self._process.kill()
-        self._process.wait()
-        self._process.stdin.close()
+        with self._process:  # whose end closes standard input, and waits
+            self._process.kill()
 
 
 def _parent_lives(parent: int) -> bool:
