@@ -64,9 +64,7 @@ def sweep(
 
     with ending_cleanly():
         from ..sweep import Sweep
-        from ..sweep.space import import_optuna
 
-        import_optuna()  # fail before anything is created
         algorithm, fixed = _algorithm(words)
         made = Sweep(algorithm, study, fixed=fixed, space=_space(space, search))
         try:

@@ -20,9 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from optuna.pruners import BasePruner
-from optuna.study import Study
-from optuna.trial import FrozenTrial
 
 from ..base.fs import open_to_lock, write_atomically
 from ..base.untrusted import MalformedError, parse_json, read_file, refusing
@@ -37,6 +34,8 @@ from .space import SearchSpace, import_optuna
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
+    from optuna.study import Study
+    from optuna.trial import FrozenTrial
 
 _NOTES, _FILE = "sweep.json", "trial.json"
 _NAME = re.compile(r"trial(0|[1-9]\d{0,8})")
@@ -314,7 +313,7 @@ OTHERS = 3
 """Least number of other trials at the same frames."""
 
 
-class MedianPruner(BasePruner):
+class MedianPruner:
     """Prunes a trial whose best score is below the median of all others at its frames.
 
     Optuna's `MedianPruner` compares with completed trials only, so it prunes none of the first that

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 
 import pytest
@@ -56,9 +57,12 @@ def test_mistakes_are_named(call, tmp_path, words, said):
     assert "Traceback" not in done.err
 
 
-def test_without_optuna_it_says_what_to_install(call, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    done = call("sweep", *SMALL, "--run-dir", tmp_path / "sweep")
-    assert done.code == 2
-    assert "pip install 'hooktrainer[sweep]'" in done.err
+def test_without_optuna_it_says_what_to_install(tmp_path):
+    """In a new process, where no module of sweeps was imported with Optuna."""
+    code = "import sys; sys.modules['optuna'] = None; from hooktrainer.cli import main; "
+    words = [sys.executable, "-c", f"{code}sys.exit(main())", "sweep", *SMALL, "--run-dir", "sweep"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: a sweep needs a package that cannot be imported")
+    assert done.stderr.endswith("pip install 'hooktrainer[sweep]'\n")
     assert not (tmp_path / "sweep").exists()
