@@ -169,7 +169,7 @@ def _this_process_keeps_its_priority(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _git_looks_at_this_checkout_once() -> Iterator[None]:
     """Every run records its commit, and whether files differ from it, which takes 20 ms."""
-    look, known = provenance._git, {}
+    look, known = provenance.git, {}
 
     def git(*command: str, where: Path, **environ: str) -> str | None:
         if not where.is_relative_to(ROOT):
@@ -180,7 +180,7 @@ def _git_looks_at_this_checkout_once() -> Iterator[None]:
         return known[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(provenance, "_git", git)
+        patch.setattr(provenance, "git", git)
         yield
 
 

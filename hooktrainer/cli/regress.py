@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import shutil
-import subprocess
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -14,6 +13,7 @@ from tyro.conf import Positional
 from ..base.checks import named
 from ..base.words import ranges
 from ..errors import ConfigError
+from ..store.provenance import git
 from . import output
 from .arguments import Directory, Flag, shown_as
 from .verify_results import train_row
@@ -136,7 +136,9 @@ def _record(recipe: RowRecipe, words: str, directory: Path, place: Path, json: b
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     facts = surroundings(recipe.packages, recipe.deterministic)
-    row = ResultRow(recipe, digests, facts, _commit(directory), seconds)
+    described = "describe", "--always", "--dirty", "--abbrev=8", "--exclude=*"
+    commit = git(*described, where=directory) or ""  # in no repository
+    row = ResultRow(recipe, digests, facts, commit, seconds)
     file = write_row(row, directory)
     if json:
         output.print_json({"row": row.name, "file": file, "scores": row.scores})
@@ -154,16 +156,3 @@ def _trained(recipe: RowRecipe, seeds: range, place: Path) -> dict[int, RunDiges
         return {seed: read_digest(runs / f"seed{seed}", names, recipe.score) for seed in seeds}
     except ConfigError as error:
         raise ScriptFailedError(str(error)) from error
-
-
-def _commit(directory: Path) -> str:
-    """Return the commit of the directory's repository, with -dirty if there are changes.
-
-    Returns "" if it is in none.
-    """
-    asked = ["git", "describe", "--always", "--dirty", "--abbrev=8", "--exclude=*"]
-    try:
-        done = subprocess.run(asked, cwd=directory, capture_output=True, text=True, check=False)
-    except OSError:  # there is no git
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""

@@ -70,7 +70,7 @@ def origin() -> dict[str, Any]:
     is_own = script and not module and not is_command and here not in script.parents
     where = script.parent if script and is_own else Path.cwd()
     names = ("HEAD", "--git-path", "objects", "--git-path", "index", "--show-toplevel")
-    found = (_git("rev-parse", *names, where=where) or "").split("\n")
+    found = (git("rev-parse", *names, where=where) or "").split("\n")
     if len(found) != 4:
         return {**facts, "git_commit": None, "git_dirty": None}
     commit, (objects, index, top) = found[0], (where / path for path in found[1:])
@@ -80,7 +80,7 @@ def origin() -> dict[str, Any]:
         for name in ("refs", "objects"):
             (Path(own) / name).mkdir()
         (Path(own) / "HEAD").write_text(f"{commit}\n")
-        changes = _git(
+        changes = git(
             *("-c", "core.fsmonitor=false", "status", "--porcelain", "--untracked-files=no"),
             "--ignore-submodules=all",
             where=top,
@@ -101,7 +101,8 @@ def program() -> tuple[Path | None, str | None, bool]:
     return script if script.is_file() else None, None if spec is None else spec.name, is_command
 
 
-def _git(*command: str, where: Path, **environ: str) -> str | None:
+def git(*command: str, where: Path, **environ: str) -> str | None:
+    """What a command of git prints in a directory; ``None`` if it fails, or there is no git."""
     try:
         done = subprocess.run(
             ["git", *command],
