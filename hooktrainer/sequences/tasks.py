@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.words import did_you_mean
+from ..base.checks import named
 from ..errors import ConfigError
 
 
@@ -139,9 +139,4 @@ def text_task(task: TextTask | str) -> TextTask:
     """
     if isinstance(task, TextTask):
         return task
-    if not isinstance(task, str) or task not in _TASKS:
-        raise ConfigError(
-            f"task={task!r:.60}: there is none of this name.{did_you_mean(str(task), _TASKS)} "
-            f"There is {', '.join(_TASKS)}; in Python pass a TextTask of yours."
-        )
-    return _TASKS[task]()
+    return named("task", str(task)[:60], _TASKS, "; in Python pass a TextTask of yours")()

@@ -70,6 +70,7 @@ def test_there_may_be_no_evaluation() -> None:
         ({"task": replace(ADDITION, tokenizer=None)}, ("tokenizer",)),
         ({"task": replace(ADDITION, rewards=None)}, ("rewards", "None")),
         ({"task": {"prompts": []}}, ("task=", "TextTask")),
+        ({"task": "adition"}, ("task='adition' is unknown. Did you mean addition?",)),
         ({"completions_per_prompt": 1}, ("completions_per_prompt=1",)),
         ({"task": replace(ADDITION, score=lambda right: [])}, ("right", "answer")),
     ],

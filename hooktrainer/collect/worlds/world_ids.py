@@ -15,6 +15,7 @@ import gymnasium as gym
 import torch
 from gymnasium.envs.registration import EnvSpec, WrapperSpec
 
+from ...base.checks import named
 from ...base.untrusted import one_line
 from ...errors import ConfigError
 from .adapters.foreign_world import find, name_of
@@ -222,9 +223,7 @@ def make_tensor_world(
         raise ConfigError("num_envs is missing: pass the number of environments.")
     make: Callable[..., Any] = env
     if isinstance(env, str):
-        if env not in WORLDS:
-            raise ConfigError(f"{env} is no tensor world. There are {', '.join(WORLDS)}.")
-        module, name = WORLDS[env].split(":")
+        module, name = named("env", env, WORLDS).split(":")
         make = getattr(import_module(f"{__package__}.{module}"), name)
         grid = _MINIGRID.get(env.removeprefix("torch/MiniGrid-").removesuffix("-v0"))
         kwargs = {"name": env, **grid[1], **kwargs} if grid else kwargs

@@ -11,6 +11,7 @@ from no_waiting import NoWaiting
 from toy_worlds import Ladder
 
 from hooktrainer import ConfigError, OverlappedCollector, VectorCollector
+from hooktrainer.collect.worlds.world_ids import make_tensor_world
 from hooktrainer.errors import StateMismatchError
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.testing import tiny_trainer
@@ -107,6 +108,11 @@ def test_continuous_actions_are_clipped_for_the_environment_alone(env):
 def test_invalid_arguments_are_refused(arguments, message):
     with pytest.raises(ConfigError, match=message):
         VectorCollector(**{"frames_per_batch": 40, **arguments})
+
+
+def test_a_world_of_no_known_name_is_refused():
+    with pytest.raises(ConfigError, match="Did you mean torch/CartPole-v1"):
+        make_tensor_world("torch/Cartpole-v1", num_envs=2)
 
 
 def test_a_built_world_is_taken_as_it_is_and_not_shared():
