@@ -58,11 +58,11 @@ def check(adapter: Adapter, only: Sequence[str] = (), seconds: float = 120.0) ->
         named("only", name, PROBES)
     for name in only or PROBES:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
-            yield _find(name, adapter, Lab(adapter, Path(directory), seconds))
+            yield _find(name, Lab(adapter, Path(directory), seconds))
 
 
-def _find(name: str, adapter: Adapter, lab: Lab) -> Finding:
-    probe = PROBES[name]
+def _find(name: str, lab: Lab) -> Finding:
+    probe, adapter = PROBES[name], lab.adapter
     reference = adapter.references.get(name, "")
     try:
         passed, expected, seen = probe(lab)
