@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..base.plain import to_plain
-from ..base.untrusted import decode_data, parse_yaml, read_file, refusing
+from ..base.untrusted import MalformedError, decode_data, parse_yaml, read_file, refusing
 from ..errors import CheckpointError, DamagedCheckpointError
 from .actions import Action, Part
 from .interface import MASK, Group, Interface, Observation
@@ -153,7 +153,7 @@ def read_contract(file: Path) -> Contract:
         text = read_file(path, path.parent, _MOST).decode()
         contract = decode_data(Contract, parse_yaml(text))
         if contract.schema != SCHEMA:
-            raise ValueError(f"schema {contract.schema}, and this version reads {SCHEMA}")
+            raise MalformedError(f"schema {contract.schema}, and this version reads {SCHEMA}")
         return contract
 
 

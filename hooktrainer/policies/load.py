@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..base.lazy import import_optional
-from ..base.untrusted import read_file, refusing
+from ..base.untrusted import MalformedError, read_file, refusing
 from ..errors import ConfigError, DamagedCheckpointError
 from .contract import Contract, read_contract
 from .interface import Array, Interface
@@ -108,7 +108,7 @@ def _load_onnx(file: Path, *, deterministic: bool, trust: bool) -> LoadedPolicy:
     with refusing(f"{file} cannot be loaded", DamagedCheckpointError):
         data = read_file(file, file.parent, contract.size)
         if len(data) != contract.size or hashlib.sha256(data).hexdigest() != contract.sha256:
-            raise ValueError("it does not match the hash in its contract")
+            raise MalformedError("it does not match the hash in its contract")
         return _OnnxPolicy(contract, file, data, trust)
 
 

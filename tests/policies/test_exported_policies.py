@@ -246,7 +246,7 @@ def test_a_changed_file_is_refused(exported):
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
-    with pytest.raises(CheckpointError, match="does not match the hash"):
+    with pytest.raises(CheckpointError, match="cannot be loaded: it does not match the hash"):
         load_policy(file)
 
 
