@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -82,15 +81,13 @@ def regress(
             f"{row} has no published seeds in {place}: publish some with hooktrainer regress {row} "
             f"--against {place} --record 0-9."
         )
-    with workplace("regress", keep and keep.absolute()) as runs:
+    with workplace("regress", keep and keep.absolute()) as (runs, removal):
         try:
-            code = work(runs, json)
+            return work(runs, json)
         except ScriptFailedError as error:
+            removal.pop_all()
             output.note(f"error: {error}\nWhat there is, is in {runs}")
             return 1
-        if keep is None:
-            shutil.rmtree(runs)
-    return code
 
 
 def _compare(row: ResultRow, margin: float, by: Measure, place: Path, json: bool) -> int:

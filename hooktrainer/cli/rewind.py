@@ -169,7 +169,7 @@ def bisect(
     begins = f"{good.frames:,} frames" if good else "the start"
     ends = f"{until.frames:,} frames" if until else "its end"
     output.note(f"replaying {run} from {begins} to {ends}")
-    with workplace("bisect", keep) as place:
+    with workplace("bisect", keep) as (place, _):
         copy = place / _absolute(run).name
         _copy(run, good, copy)
         words = ["--stop-when", where, "--debug", "--no-progress-bar"]
@@ -195,8 +195,6 @@ def bisect(
         else:
             lines = log.read_text(errors="replace").rstrip().splitlines()[-3:]
             output.line(f"{where} did not hold in the replay: {reason or ' '.join(lines)}")
-        if keep is None:
-            shutil.rmtree(place)
     return 0 if found else 1
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -64,12 +63,13 @@ def _verify(row: ResultRow, seed: int, keep: Path | None, json: bool) -> int:
     from ..statistics import prediction_interval
 
     recipe, was = row.recipe, row.digests[seed]
-    with workplace("verify-results", keep and keep.absolute()) as place:
+    with workplace("verify-results", keep and keep.absolute()) as (place, removal):
         cost = output.duration(row.cpu_seconds / len(row.digests))
         output.note(f"training {was.frames:,} frames, which took {cost} of a core in the row")
         try:
             run = train_row(recipe, seed, seed, place) / f"seed{seed}"
         except ScriptFailedError as error:
+            removal.pop_all()
             output.note(f"error: {error}\nWhat there is, is in {place}")
             return 1
         digest = read_digest(run, was.metrics, recipe.score)
@@ -82,9 +82,8 @@ def _verify(row: ResultRow, seed: int, keep: Path | None, json: bool) -> int:
             why = f"from the worst to the best of its seeds ({found.method})"
         in_range = low <= digest.score <= high
         passed = difference is None or (bool(elsewhere) and in_range)
-        if passed and keep is None:
-            shutil.rmtree(place)
-        else:
+        if not passed or keep is not None:
+            removal.pop_all()
             output.note(f"the run is in {run}")
     facts = {"row": row.name, "seed": seed, "identical": difference is None, "passed": passed}
     facts |= {"difference": difference, "elsewhere": elsewhere, "why": why}

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,16 +72,15 @@ def verify_resume(
     refuse_run_options(args)
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed
     command = [*program, *without(args, MIRROR_OPTIONS)]
-    with workplace("verify-resume", keep) as place:
+    with workplace("verify-resume", keep) as (place, removal):
         try:
             compared = _run_both(command, place, kills, random.Random(seed), ignore)
         except ScriptFailedError as error:
             output.note(f"error: {error}")
             compared = None
         identical = compared is not None and not any(part.found for part in compared)
-        if identical and keep is None:
-            shutil.rmtree(place)
-        else:
+        if not identical or keep is not None:
+            removal.pop_all()
             output.note(f"seed {seed}; the two runs, and what they printed, are in {place}")
     if compared is not None:
         _report(compared, identical, json)
@@ -209,17 +208,17 @@ def committed_frames(run: Path) -> int:
 
 
 @contextmanager
-def workplace(command: str, keep: Path | None) -> Iterator[Path]:
-    """Make the directory to train in: ``keep``, or a temporary one that an error removes."""
+def workplace(command: str, keep: Path | None) -> Iterator[tuple[Path, ExitStack]]:
+    """Make the directory to train in: ``keep``, or a temporary one.
+
+    The stack removes a temporary one at the end of the block; ``pop_all()`` leaves it there.
+    """
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         if any(keep.iterdir()):
             raise TakenError(f"{keep} is not empty; choose another --keep.")
     place = keep or Path(tempfile.mkdtemp(prefix=f"hooktrainer-{command}-"))
-    try:
-        with ending_cleanly():  # a signal removes it, too
-            yield place
-    except BaseException:
+    with ExitStack() as removal, ending_cleanly():  # a signal removes it, too
         if keep is None:
-            shutil.rmtree(place, ignore_errors=True)
-        raise
+            removal.callback(shutil.rmtree, place, ignore_errors=True)
+        yield place, removal

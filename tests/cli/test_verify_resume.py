@@ -78,3 +78,17 @@ def test_a_script_that_fails_shows_its_last_lines(call, model, tmp_path):
 def test_a_mirror_is_left_out(call, model, tmp_path):
     mirror = ("--mirror", f"file://{tmp_path}/there", "--mirror-keep=1")
     assert verify(call, tmp_path / "both", model, "--kills", 0, args=mirror).code == 0
+
+
+def test_the_runs_are_removed_unless_they_differ(call, make_run, model, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    other = make_run("other", RETURNS, weight=1.0)
+    command = ("verify-resume", PRETEND, "--seed", 4)
+    assert call(*command, "--kills", 0, "--", "--model", model).code == 0
+    assert not [*tmp_path.glob("hooktrainer-verify-resume-*")]
+    words = ("--model", model, "--resumed-model", other)
+    done = call(*command, "--kills", 1, "--", *words)
+    (left,) = tmp_path.glob("hooktrainer-verify-resume-*")
+    assert done.code == 1
+    assert f"are in {left}\n" in done.err
+    assert committed(left / "straight") == committed(model)
