@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ..collect import Collector
     from ..loop.loop import Loop
 
-_MODES = (InteractionType.RANDOM, InteractionType.DETERMINISTIC)
 _STEPS_AT_ONCE = 64
 _MANY_STEPS = 1 << 17  # after which an evaluation prints that it is still running
 
@@ -134,6 +133,7 @@ class Evaluate(TrainerHookBase):
             env = self.env
             if isinstance(env, str) and is_world(env):
                 env = find_spec(env)
+            random, best = InteractionType.RANDOM, InteractionType.DETERMINISTIC
             self._collector = make(
                 env,
                 self.policy,
@@ -142,7 +142,7 @@ class Evaluate(TrainerHookBase):
                 env_kwargs=self.env_kwargs,
                 frame_skip=self.frame_skip,
                 info_keys=self.info_keys,
-                exploration_type=_MODES[self.deterministic],
+                exploration_type=best if self.deterministic else random,
                 **({} if self.groups is None else {"groups": self.groups}),
                 **({"clip_actions": True} if self.clip_actions else {}),
             )
