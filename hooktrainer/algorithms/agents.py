@@ -81,7 +81,7 @@ class AgentsTask(RunTask):
     def _inspect(self) -> None:
         fields, name = self._fields, self.name
         groups = fields.groups or None
-        envs = agents_of(fields.environment, fields.env_kwargs, groups)
+        envs = agents_of(self._made["env"], fields.env_kwargs, groups)
         envs.close()
         space: Any = envs.observation_space
         self.groups: tuple[AgentGroup, ...] = envs.groups

@@ -89,7 +89,6 @@ class AlgorithmConfig(RunConfig):
     """your hooks, registered after the algorithm's; one registered later is not restored"""
 
     compile = None  # type: Any  # a field of some algorithms
-    eval_deterministic = True  # type: Any  # likewise
 
     collects: ClassVar[bool] = True
     """Whether it collects what it trains on; otherwise that is a data set."""
@@ -192,6 +191,7 @@ class EnvConfig(AlgorithmConfig):
     """factory of the collector, called with the arguments of `VectorCollector`, its default"""
 
     # What only some algorithms have as a field.
+    eval_deterministic = True
     action_distribution = "gaussian"
     clip_actions = False
 

@@ -107,7 +107,8 @@ class RunTask(AlgorithmTask, ABC):
         self.name = algorithm.name()
         self.env_name = name_of(algorithm.env)
         self._fields = algorithm
-        check_env(self.name, env := algorithm.environment, algorithm.eval_episodes)
+        env = algorithm.environment
+        check_env(self.name, env, algorithm.eval_episodes)
         if algorithm.collector is not None and not algorithm.collects:
             raise ConfigError(
                 f"{self.name}: collector={algorithm.collector!r}, but it collects nothing: leave "
@@ -249,7 +250,8 @@ class Task(RunTask):
 
     def _inspect(self) -> None:
         fields, name, env_name = self._fields, self.name, self.env_name
-        if is_several(env := fields.environment):
+        env = self._made["env"]
+        if is_several(env):
             raise ConfigError(
                 f"{name} trains one agent, and {env_name} has several: train them with mappo or "
                 "ippo, or, if their actions are discrete, with vdn or qmix, if continuous, with "

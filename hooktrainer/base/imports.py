@@ -59,7 +59,7 @@ def import_place(place: str) -> ModuleType:
     """
     if place.endswith(".py"):
         return _import_file(Path(place))
-    _search(Path.cwd())
+    search_last(Path.cwd())
     return importlib.import_module(place)
 
 
@@ -70,7 +70,7 @@ def _import_file(file: Path) -> ModuleType:
     name = found.stem
     if "." in name or name == "__init__":
         raise ConfigError(f"{file}: Python imports no module {name!r}: give the file another name.")
-    _search(found.parent)
+    search_last(found.parent)
     try:
         module = importlib.import_module(name)
     except ImportError as error:
@@ -89,6 +89,7 @@ def _import_file(file: Path) -> ModuleType:
     return module
 
 
-def _search(directory: Path) -> None:
+def search_last(directory: Path) -> None:
+    """Let Python search a directory after all others, for good: a module may import later."""
     if str(directory) not in sys.path:
         sys.path.append(str(directory))

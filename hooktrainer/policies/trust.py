@@ -23,12 +23,11 @@ import math
 import re
 import reprlib
 import runpy
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ..base.imports import ENV_SCRIPT
+from ..base.imports import ENV_SCRIPT, search_last
 from ..base.words import printable
 from ..errors import ConfigError
 
@@ -154,8 +153,7 @@ def find_callable(name: str, module: str, file: str | None) -> Callable[..., Any
     """
     if file is not None:
         depth = module.count(".") + (Path(file).name == "__init__.py")
-        if (place := str(Path(file).parents[depth])) not in sys.path:
-            sys.path.append(place)  # for good: it may import a neighbour later
+        search_last(Path(file).parents[depth])
     try:
         if module == "__main__":
             scope = _run_script(str(file))
