@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import resource
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from tyro.conf import Positional
 
 from ..base.checks import named
+from ..base.fs import write_atomically
 from ..base.words import ranges
 from ..errors import ConfigError
 from ..store.provenance import git
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
     from ..show.results.result_rows import ResultRow, RowRecipe, RunDigest
 
 Measure = Literal["score", "frames"]
+
+_ATTEMPTS: Final = "attempts.json"
 
 
 def regress(
@@ -48,7 +54,7 @@ def regress(
     They are trained in a directory of their own: paths of files have to be absolute.
 
     --record 0-9 trains these seeds, and publishes them there, in computed/, in place of earlier
-    ones.
+    ones. With --keep, the same command continues what was interrupted.
 
     The exit code is 1 if the row is worse, or if training fails; 0 if not, decided or not.
 
@@ -81,7 +87,8 @@ def regress(
             f"{row} has no published seeds in {place}: publish some with hooktrainer regress {row} "
             f"--against {place} --record 0-9."
         )
-    with workplace("regress", keep and keep.absolute()) as (runs, removal):
+    begun = _ATTEMPTS if record is not None else None
+    with workplace("regress", keep and keep.absolute(), begun) as (runs, removal):
         try:
             return work(runs, json)
         except ScriptFailedError as error:
@@ -128,20 +135,49 @@ def _record(recipe: RowRecipe, words: str, directory: Path, place: Path, json: b
     seeds = as_seeds(words) or ()
     if list(seeds) != list(range(seeds[0], seeds[-1] + 1)):
         raise ConfigError(f"--record {words}: give consecutive seeds, such as 0-9.")
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    digests = _trained(recipe, range(seeds[0], seeds[-1] + 1), place)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    facts = surroundings(recipe.packages, recipe.deterministic)
     described = "describe", "--always", "--dirty", "--abbrev=8", "--exclude=*"
     commit = git(*described, where=directory) or ""  # in no repository
-    row = ResultRow(recipe, digests, facts, commit, seconds)
+    facts = surroundings(recipe.packages, recipe.deterministic)
+    made_by = {"command": recipe.command(seeds), "commit": commit, "surroundings": facts}
+    with _adding_up(place / _ATTEMPTS, made_by) as attempts:
+        digests = _trained(recipe, range(seeds[0], seeds[-1] + 1), place)
+    row = ResultRow(recipe, digests, facts, commit, attempts["cpu_seconds"])
     file = write_row(row, directory)
     if json:
         output.print_json({"row": row.name, "file": file, "scores": row.scores})
     else:
         output.line(f"published seeds {ranges(row.digests)} of {row.name} in {file}")
     return 0
+
+
+@contextmanager
+def _adding_up(file: Path, made_by: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Add the CPU seconds of the block's child processes to those of earlier attempts in a file.
+
+    Raises:
+        ConfigError: If the earlier attempts were ``made_by`` something else.
+    """
+    attempts = {**made_by, "cpu_seconds": 0.0, "under_way": False}
+    if file.exists():
+        attempts = json.loads(file.read_text(encoding="utf-8"))
+    for name, value in made_by.items():
+        if attempts[name] != value:
+            raise ConfigError(
+                f"--keep {file.parent}: its runs were begun with {name} {attempts[name]!r}, which "
+                f"is now {value!r}; choose another directory, or remove it."
+            )
+    if attempts["under_way"]:
+        output.note("an attempt was killed: its CPU time is not known, and not in the row's")
+    write_atomically(file, json.dumps(attempts | {"under_way": True}))
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    try:
+        yield attempts
+    finally:
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        attempts["cpu_seconds"] += (
+            after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        )
+        write_atomically(file, json.dumps(attempts | {"under_way": False}))
 
 
 def _trained(recipe: RowRecipe, seeds: range, place: Path) -> dict[int, RunDigest]:

@@ -14,6 +14,7 @@ from tyro.conf import Positional
 from ..base.checks import named
 from ..base.words import ranges
 from ..errors import ConfigError
+from ..store.run_dir import RunDir
 from . import output
 from .arguments import Directory, Flag, OptionalSeed, shown_as
 from .verify_resume import ScriptFailedError, finish, running, workplace
@@ -109,12 +110,13 @@ def _verify(row: ResultRow, seed: int, keep: Path | None, json: bool) -> int:
 
 
 def train_row(recipe: RowRecipe, first: int, last: int, place: Path) -> Path:
-    """Train consecutive seeds of a row in a directory that holds nothing else.
+    """Train consecutive seeds of a row in a directory that holds nothing else, or resume them.
 
     Returns the directory of ``seed<n>``, whose parent holds the logs.
     """
     runs = place / recipe.name
-    if recipe.prepare and not (place / "prepared").exists():
+    prepared = RunDir(place / "prepared").read().get("status") in ("finished", "solved")
+    if recipe.prepare and not prepared:
         _train(recipe.prepare, place, place / "prepared")
     if recipe.together:
         _train(recipe.words(first, last), place, runs)
@@ -125,7 +127,7 @@ def train_row(recipe: RowRecipe, first: int, last: int, place: Path) -> Path:
 
 
 def _train(words: Sequence[str], place: Path, run: Path) -> None:
-    """Train with the row's command line in a directory that holds nothing else."""
+    """Train with the row's command line."""
     output.note(f"$ hooktrainer train {shlex.join(words)} --run-dir {run}")
     command = [sys.executable, "-m", "hooktrainer", "train", *words]
     run.parent.mkdir(parents=True, exist_ok=True)

@@ -162,13 +162,13 @@ def running(
     Args:
         command: Its command line, without ``--run-dir`` and ``--resume``; a run that was begun is
             resumed.
-        run: Directory of the run.
+        run: Directory of the run, or of those of several seeds.
         log: File that its output is added to.
         directory: Working directory.
         options: Further ones of `ChildProgram`.
     """
     words = [*command[1:], "--run-dir", str(run)]
-    if RunDir(run).holds_run:
+    if RunDir(run).holds_run or any(run.glob("seed*")):
         words = [*without(words, ("--fork",)), "--resume", "latest"]
     with log.open("ab") as printed:
         script = ChildProgram(words, directory, printed, printed, **options)
@@ -208,14 +208,17 @@ def committed_frames(run: Path) -> int:
 
 
 @contextmanager
-def workplace(command: str, keep: Path | None) -> Iterator[tuple[Path, ExitStack]]:
+def workplace(
+    command: str, keep: Path | None, begun: str | None = None
+) -> Iterator[tuple[Path, ExitStack]]:
     """Make the directory to train in: ``keep``, or a temporary one.
 
-    The stack removes a temporary one at the end of the block; ``pop_all()`` leaves it there.
+    The stack removes a temporary one at the end of the block; ``pop_all()`` leaves it there. A
+    directory with a file ``begun`` is used again.
     """
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
-        if any(keep.iterdir()):
+        if any(keep.iterdir()) and not (begun and (keep / begun).exists()):
             raise TakenError(f"{keep} is not empty; choose another --keep.")
     place = keep or Path(tempfile.mkdtemp(prefix=f"hooktrainer-{command}-"))
     with ExitStack() as removal, ending_cleanly():  # a signal removes it, too

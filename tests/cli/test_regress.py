@@ -68,6 +68,67 @@ def test_seeds_are_published_and_trained_on(results, call, tmp_path, monkeypatch
     assert f"published seeds 3-4 of tiny in {results / 'computed/tiny.json'}" in done.out
 
 
+_FAILS_ONCE = """
+import pathlib
+from hooktrainer import TrainerHookBase
+
+class FailsOnce(TrainerHookBase):
+    at = "post_steps"
+    def __call__(self):
+        frames, seed = self.trainer.progress.frames, self.trainer.seed
+        seen = pathlib.Path(__file__).with_name(f"seen{seed}")
+        first = not seen.exists() or str(frames) not in seen.read_text().split()
+        with seen.open("a") as file:
+            print(frames, file=file)
+        if first and (seed, frames) == (4, 128):
+            raise RuntimeError("once")
+"""
+
+
+@pytest.mark.usefixtures("warm_python")
+@pytest.mark.parametrize("together", ["true", "false"])
+def test_interrupted_seeds_are_continued_by_the_same_command(results, call, tmp_path, together):
+    (tmp_path / "mine.py").write_text(_FAILS_ONCE)
+    words = f"{WORDS} --save-interval 64 --hook {tmp_path}/mine.py:FailsOnce"
+    (results / "rows.yaml").write_text(
+        f"tiny: {{train: {words}, prepare: {WORDS}, together: {together}, deterministic: false}}\n"
+    )
+    command = "regress", "tiny", "--against", results, "--record", "3-4", "--keep"
+    failed = call(*command, tmp_path / "a")
+    assert (failed.code, read_rows(results)) == (1, {})
+    spent = json.loads((tmp_path / "a/attempts.json").read_text())["cpu_seconds"]
+    prepared = (tmp_path / "a/prepared/run.json").read_bytes()
+    assert call(*command, tmp_path / "a").code == 0
+    found = read_rows(results)["tiny"]
+    assert found.cpu_seconds > spent > 0
+    assert (tmp_path / "a/prepared/run.json").read_bytes() == prepared
+    seen = [(tmp_path / f"seen{seed}").read_text().split() for seed in (3, 4)]
+    assert seen == [["64", "128"], ["64", "128", "128"]]
+    assert call(*command, tmp_path / "b").code == 0
+    straight = read_rows(results)["tiny"]
+    assert {s: d.first_difference(straight.digests[s]) for s, d in found.digests.items()} == {
+        3: None,
+        4: None,
+    }
+
+
+def test_attempts_belong_to_one_command(results, call, scoring, tmp_path):
+    scoring(lambda seed: 100)
+    command = "regress", "tiny", "--against", results, "--keep", tmp_path / "a", "--record"
+    assert call(*command, "0-1").code == 0
+    file = tmp_path / "a/attempts.json"
+    file.write_text(file.read_text().replace('"under_way": false', '"under_way": true'))
+    again = call(*command, "0-1")
+    assert again.code == 0
+    assert "an attempt was killed: its CPU time is not known" in again.err
+    other = call(*command, "0-2")
+    assert other.code == 2
+    assert "its runs were begun with command 'hooktrainer train ppo" in other.err
+    refused = call("regress", "tiny", "--against", results, "--keep", tmp_path / "a")
+    assert refused.code == 2
+    assert "is not empty" in refused.err
+
+
 def test_a_row_names_the_commit_that_trained_it(results, call, scoring):
     def git(*words):
         author = ("-c", "user.name=a", "-c", "user.email=a@b")
