@@ -76,6 +76,8 @@ class FromReplay(EnvAlgorithm):
     """transitions per optimizer step"""
     lr: Annotated[Rate, Between(1e-4, 1e-2, log=True)] = 1e-3
     """learning rate"""
+    anneal_lr: bool = False
+    """whether the learning rates fall linearly to zero at total_frames"""
     num_cells: tuple[Count, ...] = (128, 128)
     """units in each hidden layer"""
     gamma: Annotated[Fraction, OneOf((0.9, 0.95, 0.98, 0.99, 0.995))] = 0.99
@@ -103,14 +105,18 @@ class FromReplay(EnvAlgorithm):
     ) -> Trainer:
         """The trainer of a loss, with replay among the hooks: ``policy`` collects."""
         random = self.init_random_frames
+        optimizer = optimizer or FlatAdam(loss_module.parameters(), lr=self.lr)
         trainer = task.trainer(
             task.collector(policy, self.num_envs, self.steps_per_batch, init_random_frames=random),
             loss_module,
-            optimizer or FlatAdam(loss_module.parameters(), lr=self.lr),
+            optimizer,
             optim_steps_per_batch=self.optim_steps_per_batch,
             clip_norm=self.max_grad_norm,
         )
         register_all(hooks, trainer)
+        if self.anneal_lr:
+            rate = float(optimizer.param_groups[0]["lr"])
+            Schedule.linear(optimizer, "lr", rate, 0.0).register(trainer)
         return trainer
 
 

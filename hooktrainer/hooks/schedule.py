@@ -31,9 +31,10 @@ class Schedule(TrainerHookBase):
     line. The value is logged as ``train/<name>``, by the hook's name, by default the attribute's.
 
     Args:
-        owner: An optimizer, for an entry of its parameter groups, or any object with the attribute.
-            Or the name of an attribute of the trainer, such as ``"loss_module"``, for a schedule in
-            an algorithm's ``hooks=[...]``. A tensor is filled in place.
+        owner: An optimizer, for an entry of its parameter groups: of the first, to which the others
+            keep their ratio. Or any object with the attribute, or the name of an attribute of the
+            trainer, such as ``"loss_module"``, for a schedule in an algorithm's ``hooks=[...]``. A
+            tensor is filled in place.
         attribute: Name of the value: ``"lr"``, ``"clip_epsilon"``, ``"eps"``, ….
         value: Maps the fraction, from 0 to 1, to the value.
 
@@ -56,6 +57,7 @@ class Schedule(TrainerHookBase):
 
     def __post_init__(self) -> None:
         self._last: float | None = None  # the value set last
+        self._ratios: list[float] = []  # of parameter groups to the first, when it was made
         self._metric = f"train/{self.attribute}"
         if not isinstance(self.owner, str):
             self._assign(None)
@@ -118,12 +120,17 @@ class Schedule(TrainerHookBase):
         try:
             if isinstance(owner, str):
                 owner = getattr(self.trainer, owner)
-            places = [owner]
+            places, ratios = [owner], [1.0]
             if isinstance(owner, torch.optim.Optimizer):
                 places = owner.param_groups  # not cached, since loading a state replaces them
-            for place in places:
+                first = float(places[0][name])
+                self._ratios = self._ratios or [
+                    float(place[name]) / first if first else 1.0 for place in places
+                ]
+                ratios = self._ratios
+            for place, ratio in zip(places, ratios, strict=True):
                 now = place[name] if isinstance(place, dict) else getattr(place, name)
-                new = float(now) if value is None else value
+                new = float(now) if value is None else value * ratio
                 if torch.is_tensor(now):
                     now.fill_(new)
                 elif isinstance(place, dict):

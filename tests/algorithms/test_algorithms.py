@@ -194,7 +194,7 @@ def rates(run_dir) -> dict[int, float]:
 
 
 # The others are built as PPO is.
-@pytest.mark.parametrize("name", slow_except(["ppo", "pqn"], "ppo"))
+@pytest.mark.parametrize("name", slow_except(["ppo", "pqn", "sac"], "ppo"))
 def test_an_annealed_run_that_goes_on_longer_learns_on(name, tmp_path, capsys):
     make(name, 400, run_dir=tmp_path / "whole", **FEW).train()
     first = make(name, 200, run_dir=tmp_path / "run", **FEW)
@@ -216,7 +216,8 @@ def test_an_annealed_run_that_goes_on_longer_learns_on(name, tmp_path, capsys):
     assert min(after.values()) > 0
     assert {**annealed, **after} == rates(tmp_path / "run")
     weights = [key for key in differing(longer, first) if key.endswith("weight")]
-    assert len(weights) == (3 if name == "pqn" else 4)  # of both networks, both layers'
+    # Of all networks, both layers'.
+    assert len(weights) == {"ppo": 4, "pqn": 3, "sac": 10}[name]
 
 
 def test_a_collector_of_ones_own_is_given_what_ours_would_be(logger):

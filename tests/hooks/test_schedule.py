@@ -18,7 +18,7 @@ from hooktrainer.log import read_csv
 from hooktrainer.networks import AdditiveGaussian, DeterministicPolicy, EpsilonGreedy, QNetwork, mlp
 from hooktrainer.objectives import ClipPPOLoss
 from hooktrainer.replay import PrioritizedSampler
-from hooktrainer.testing import tiny_trainer
+from hooktrainer.testing import ScriptedLoss, tiny_trainer
 
 
 def annealed(total_frames: int, **arguments) -> Trainer:
@@ -54,6 +54,22 @@ def test_it_is_set_before_every_batch_and_logged(logger):
     # The parameter moves by the rate at each of the two steps of a batch.
     assert weight(trainer) == -2 * (1.0 + 0.75 + 0.5 + 0.25)
     assert rate(trainer) == 0.0
+
+
+def test_parameter_groups_keep_their_ratio(logger):
+    loss, own = ScriptedLoss(), nn.Parameter(torch.zeros(1))
+    groups = [{"params": loss.parameters()}, {"params": [own], "lr": 0.25}]
+    optimizer = torch.optim.SGD(groups, lr=0.5)
+    options = {"total_frames": 40, "log_interval": 10, "logger": logger}
+    trainer = tiny_trainer(loss_module=loss, optimizer=optimizer, **options)
+    Schedule.linear("optimizer", "lr", 0.5, 0.0).register(trainer)
+    seen = []
+    trainer.register_op(
+        "pre_optim_steps", lambda: seen.append([g["lr"] for g in trainer.optimizer.param_groups])
+    )
+    trainer.train()
+    assert seen == [[0.5, 0.25], [0.375, 0.1875], [0.25, 0.125], [0.125, 0.0625]]
+    assert logger.column("train/lr") == {10: 0.5, 20: 0.375, 30: 0.25, 40: 0.125}
 
 
 def test_an_algorithms_schedule_names_its_owner_and_is_resumed(tmp_path):
