@@ -60,21 +60,24 @@ class CompiledRollout(Rollout):
             spans = (slice(t, min(t + size, whole)) for t in range(0, whole, size))
             self._rows = [self._rows_of(span, actor.outputs.rows(span)) for span in spans]
         start = perf_counter()
+        carry, before = world.carry, 0
         try:
-            for number, rows in enumerate(self._rows):
+            for rows in self._rows:
                 length = len(rows.following["reward"])
                 if length not in self._graphs:
                     what = f"{length} steps of the world" if length > 1 else "a step of the world"
                     self._graphs[length] = Graph(self._compiled.__call__, what)
                 graph = self._graphs[length]
-                # From the second call on only values have changed.
-                world.carry = (graph.again if number else graph)(world.carry, rows)
+                # From a graph's second call in a rollout on only values have changed.
+                carry = (graph.again if length == before else graph)(carry, rows)
+                before = length
         except CannotCompileError as error:
             self._compiled = None
             _log.warning(
                 "the steps of %s cannot be compiled, and are made eagerly: %s", world.name, error
             )
             return super()._make_steps(timing)
+        world.carry = carry
         timing.totals["collect/env"] += perf_counter() - start
         return self._horizon
 

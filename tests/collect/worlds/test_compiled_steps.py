@@ -108,6 +108,26 @@ def test_weights_that_were_trained_are_those_that_act():
     assert source.collect()["action"].eq(1).all()
 
 
+def test_an_attribute_that_changes_counts_in_every_step(monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
+
+    class Gusty(Wind):
+        gust = 0.1
+
+        def transition(self, state: Any, action: torch.Tensor) -> Any:
+            following, reward, ends = super().transition(state, action)
+            return following, reward + self.gust, ends
+
+    def played(compile: bool) -> list[TensorDict]:
+        torch.manual_seed(0)
+        source = collector(Gusty, compile, policy=discrete())
+        before = batches(source, 1)
+        source.set_attribute("gust", 0.5)
+        return before + batches(source, 2)
+
+    assert_equal(played(True), played(False))
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("inductor")
 def test_inductors_steps_equal_eager_ones():
