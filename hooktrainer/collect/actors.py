@@ -16,7 +16,7 @@ from ..base.untrusted import one_line
 from ..errors import ConfigError
 from ..networks.policy import ArraySteps
 from ..networks.policy import Policy as NetworkPolicy
-from ..store.rng import rng_state, set_rng_state
+from ..store.rng import rng_state, set_rng_state, undisturbed
 from .action_format import ActionFormat
 from .buffers import Inputs, OutputBuffers, as_arrays
 
@@ -68,10 +68,10 @@ class Actor:
         """Restore what `state_dict` returned."""
 
 
-def learn_outputs(actor: Actor, device: torch.device) -> None:
+def learn_outputs(actor: Actor) -> None:
     """Call a policy once to see what it writes, and undo the call."""
     state = actor.state_dict()
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with undisturbed():
         actor.act(0)
     actor.load_state_dict(state)
 

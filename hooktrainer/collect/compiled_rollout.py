@@ -54,7 +54,7 @@ class CompiledRollout(Rollout):
         world, actor = self._world, self._actor
         assert isinstance(actor, FunctionActor)
         if not actor.is_laid_out:
-            learn_outputs(actor, self._policy_device)
+            learn_outputs(actor)
         if not self._rows:
             size, whole = world.steps_per_graph, self._horizon
             spans = (slice(t, min(t + size, whole)) for t in range(0, whole, size))

@@ -103,7 +103,7 @@ class Rollout:
             rows[0].copy_(rows[-1])
         self._steps, self._draws = steps, warm_up or not self._has_policy
         if (warm_up or self._actor.may_be_fast) and not self._actor.is_laid_out:
-            learn_outputs(self._actor, self._policy_device)
+            learn_outputs(self._actor)
         first_episodes = list(self._envs.episodes) if self._traj_ids else []
         self._buffers.finals.clear()
         self._made_steps = self._make_steps(timing)

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 from gymnasium.envs.registration import EnvSpec
@@ -135,6 +136,16 @@ def test_random_frames_go_on() -> None:
     for _ in range(3):
         assert (resumed.collect() == collector.collect()).all()
     assert torch.get_rng_state().equal(random_state)
+
+
+def test_random_frames_draw_none_of_the_policys_random_numbers() -> None:
+    def policy(observation: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(np.random.uniform(-1, 1, (2, 1)).astype(np.float32))
+
+    options = {"num_envs": 2, "frames_per_batch": 10, "init_random_frames": 20}
+    np.random.seed(0)
+    VectorCollector("Pendulum-v1", policy, **options).collect()
+    assert np.random.uniform() == np.random.RandomState(0).uniform()
 
 
 def test_exploration_noise_goes_on() -> None:
