@@ -380,6 +380,9 @@ class GappedRollout(Rollout):
         self._wanted = horizon
         self._began = np.ones((self._horizon, envs.num_envs), bool)
 
+    def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
+        return super().collect(timing, 2 * steps, warm_up)  # no two steps draw the same actions
+
     def _make_steps(self, timing: Timing) -> int:
         self._began[...] = True
         self._left = np.full(self._envs.num_envs, self._wanted)

@@ -95,6 +95,23 @@ def test_every_step_is_a_transition_and_the_last_observation_is_the_true_one(poo
         assert (before[i, 1:][ends[:-1]][:, 2] == 0).all()
 
 
+def test_random_actions_differ_from_batch_to_batch():
+    taken = []
+
+    class Continuous(Pool):
+        def step(self, actions):
+            taken.append(actions.flatten().tolist())
+            return super().step(actions)
+
+    env = Continuous()
+    env.action_space = spaces.Box(0.0, 1.0)
+    collector = VectorCollector(env, frames_per_batch=3 * 4)
+    for _ in range(5):
+        collector.collect()
+    assert len(taken) > 5 * 4  # some episodes began in a step of their own
+    assert all(len(set(own)) == len(own) for own in zip(*taken, strict=True))
+
+
 def test_it_trains_and_is_closed(pool):
     collector, _ = collect(pool, 3 * 8)
     trainer = tiny_trainer(collector=collector, total_frames=96)
