@@ -378,12 +378,12 @@ class CompletionCollector(Collector):
 
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         rank, world_size = self._share
-        mine = [pair for state in states for pair in state["begun"] if pair[0] % world_size == rank]
+        mine = sorted(pair for state in states for pair in state["begun"])[rank::world_size]
         groups = {group for group, _ in mine}
         completions = [one for state in states for one in state["completions"]]
         return {
             **states[0],
-            "begun": sorted(mine),
+            "begun": mine,
             "completions": [one for one in completions if one["group"] in groups],
         }
 

@@ -128,9 +128,9 @@ def test_it_keeps_the_contract_of_collectors() -> None:
     check_collector(lambda: collector(model=model(exact=True)))
 
 
-@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 4)])
+@pytest.mark.parametrize("numbers", [(1, 2), (2, 1), (2, 4), (1, 2, 1), (4, 2, 1)])
 def test_shares_draw_every_prompt_once_also_when_their_number_changes(
-    before: int, after: int
+    numbers: tuple[int, ...],
 ) -> None:
     def shares(number: int) -> list[CompletionCollector]:
         made = [collector(carry_over=4, completions_per_prompt=1) for _ in range(number)]
@@ -138,15 +138,17 @@ def test_shares_draw_every_prompt_once_also_when_their_number_changes(
             one.shard(rank, number)
         return made
 
-    parts = shares(before)
-    seen = [g for _ in range(3) for part in parts for g in part.collect()["group"].tolist()]
-    states = [part.state_dict() for part in parts]
-    parts = shares(after)
-    for part in parts:
-        part.load_state_dict(part.reshard(states))
-    seen += [g for _ in range(3) for part in parts for g in part.collect()["group"].tolist()]
-    assert len(seen) == len(set(seen)) == 24
-    assert set(range(20)) <= set(seen)
+    seen: list[int] = []
+    states: list[Any] = []
+    for number in numbers:
+        parts = shares(number)
+        for part in parts:
+            part.load_state_dict(part.reshard(states) if states else part.state_dict())
+        seen += [g for _ in range(2) for part in parts for g in part.collect()["group"].tolist()]
+        states = [part.state_dict() for part in parts]
+        assert len({state["drawn"] for state in states}) == 1
+    assert len(seen) == len(set(seen)) == 8 * len(numbers)
+    assert set(range(8 * len(numbers) - 4)) <= set(seen)
 
 
 def test_versions_and_ages_are_those_of_the_learner_also_with_overlap() -> None:
