@@ -122,7 +122,7 @@ class FunctionActor(Actor):
         at = next(iter(rows.values()))[0].device
         self._device = None if at == device else device  # to which they have to be copied
         options: list[dict[str, torch.Tensor]] = [{} for _ in range(horizon)]
-        if keys is None and len(rows) > 1 and _has_parameter(function, MASK) and MASK in rows:
+        if keys is None and len(rows) > 1 and has_parameter(function, MASK) and MASK in rows:
             options = [{MASK: mask} for mask in rows.pop(MASK)]
         taken = list(zip(*(rows[key] for key in keys), strict=True)) if keys else _joined(rows)
         # Made once: for each step the arguments of the call.
@@ -231,7 +231,8 @@ def _joined(rows: Mapping[NestedKey, Sequence[torch.Tensor]]) -> list[tuple[Any,
     return [(TensorDict(dict(zip(rows, step, strict=True))).to_dict(),) for step in steps]
 
 
-def _has_parameter(function: Callable[..., Any], name: str) -> bool:
+def has_parameter(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function or module takes an argument of this name."""
     target = function.forward if isinstance(function, torch.nn.Module) else function
     try:
         return name in inspect.signature(target).parameters

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDict, unravel_key
 from tensordict.nn import TensorDictModuleBase
+from torch import nn
 
 from ..errors import ConfigError
 from .action_format import ActionFormat
@@ -51,7 +52,8 @@ class ModuleActor(Actor):
         self._num_envs = num_envs
         self._observations = [(rows[0].to(device, copy=True), rows) for rows in inputs.values()]
         self._is_init = torch.ones(num_envs, 1, dtype=torch.bool, device=device)
-        self._first = _first_values(policy, hidden, num_envs, device)
+        first = first_states(policy, hidden, device)
+        self._first = {k: first[k].expand(num_envs, *first[k].shape).clone() for k in hidden}
         self._hidden = {key: value.clone() for key, value in self._first.items()}
         seen = zip(observed, (tensor for tensor, _ in self._observations), strict=True)
         given = {**dict(seen), **self._hidden, _INIT: self._is_init}
@@ -164,9 +166,14 @@ def unknown_keys(missing: Iterable[NestedKey], given: Iterable[NestedKey]) -> Co
     )
 
 
-def _first_values(
-    policy: TensorDictModuleBase, hidden: list[Key], num_envs: int, device: torch.device
-) -> dict[Key, torch.Tensor]:
+def first_states(
+    policy: nn.Module, hidden: Sequence[NestedKey], device: torch.device
+) -> dict[NestedKey, torch.Tensor]:
+    """The hidden states at the start of an episode, without a batch dimension.
+
+    Raises:
+        ConfigError: If the policy has no ``make_tensordict_primer`` for one of them.
+    """
     if not hidden:
         return {}
     from torchrl.modules.utils import get_primers_from_module
@@ -180,7 +187,4 @@ def _first_values(
             f"The shape of the hidden state {missing} is unknown: the module that has it needs a "
             "method make_tensordict_primer(), as torchrl.modules.LSTMModule and GRUModule have."
         )
-    return {
-        key: values.get(key).to(device).expand(num_envs, *values.get(key).shape).clone()
-        for key in hidden
-    }
+    return {key: values.get(key).to(device) for key in hidden}

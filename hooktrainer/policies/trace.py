@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import inspect
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +29,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..base.tensordicts import is_sharded
+from ..collect.actors import has_parameter
+from ..collect.module_actor import first_states
 from ..errors import CheckpointError, ConfigError
 from ..networks.head import Inference
 from .calls import objection
@@ -136,7 +137,7 @@ class _Copy(nn.Module):
             for value in vars(module).values():
                 if isinstance(value, Inference):
                     value.use_torch()  # NumPy cannot be recorded
-        states = _first_states(self.policy, self.hidden)
+        states = first_states(self.policy, self.hidden, torch.device("cpu"))
         self.state = {".".join(("state", *_parts(key))): value for key, value in states.items()}
         self.given = [by_key[key] for key in self.reads]
         self.given += [value.expand(len(self.given[0]), *value.shape) for value in states.values()]
@@ -161,7 +162,7 @@ class _Copy(nn.Module):
         call = getattr(self.policy, "act", self.policy)
         given = dict(zip(self.reads, inputs, strict=True))
         mask = {}
-        if len(given) > 1 and MASK in given and MASK in _parameters(call):
+        if len(given) > 1 and MASK in given and has_parameter(call, MASK):
             mask = {MASK: given.pop(MASK)}
         if len(given) == 1:
             return call(*given.values(), **mask)
@@ -284,23 +285,6 @@ def _read_keys(
     return reads, hidden
 
 
-def _first_states(policy: nn.Module, hidden: Sequence[NestedKey]) -> dict[NestedKey, Tensor]:
-    """The hidden states at the start of an episode, without a batch dimension."""
-    if not hidden:
-        return {}
-    from torchrl.modules.utils import get_primers_from_module
-
-    primer = get_primers_from_module(policy, warn=False)
-    first = TensorDict({}, batch_size=[])
-    first = first if primer is None else primer(first)
-    if missing := [key for key in hidden if first.get(key, None) is None]:
-        raise ConfigError(
-            f"the shape of the hidden state {missing} is unknown: the module that has it needs a "
-            "method make_tensordict_primer(), as torchrl.modules.LSTMModule and GRUModule have."
-        )
-    return {key: first.get(key).cpu() for key in hidden}
-
-
 def _parts(key: NestedKey) -> tuple[str, ...]:
     return (key,) if isinstance(key, str) else tuple(key)
 
@@ -327,14 +311,6 @@ class _Constant(Tensor):
                 if isinstance(out, Tensor):
                     return out.as_subclass(cls) if out.dim() else out.item()
                 return out
-
-
-def _parameters(function: Any) -> Any:
-    target = function.forward if isinstance(function, nn.Module) else function
-    try:
-        return inspect.signature(target).parameters
-    except (TypeError, ValueError):
-        return ()
 
 
 def _differ(ours: Tensor, theirs: Tensor) -> bool:
