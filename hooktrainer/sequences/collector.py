@@ -222,14 +222,14 @@ class CompletionCollector(Collector):
         else:
             self._engine.refresh()
         engine = self._engine
-        for completion in self._waiting:  # which continue with the present weights
-            engine.submit(completion)
-        while len(self._begun) < self._groups + self._carry_over and self._draw(engine):
-            pass
-        if not self._begun:
-            raise StopIteration
-        needed = min(self._groups, len(self._begun))
         try:
+            for completion in self._waiting:  # which continue with the present weights
+                engine.submit(completion)
+            while len(self._begun) < self._groups + self._carry_over and self._draw(engine):
+                pass
+            if not self._begun:
+                raise StopIteration
+            needed = min(self._groups, len(self._begun))
             while not self._is_full(needed):
                 for completion in engine.advance():
                     self._finished[completion.group].append(completion)
@@ -251,13 +251,13 @@ class CompletionCollector(Collector):
         group = self._drawn + rank
         if self.num_prompts is not None and group >= self.num_prompts:
             return False
-        self._drawn += world_size
-        self._begun[group] = self._batches
-        self._finished[group] = []
         index = self._index(group)
         tokens = self.prompt_tokens(index)
         for sample in range(self.completions_per_prompt):
             engine.submit(Completion(index, group, sample, list(tokens), len(tokens)))
+        self._drawn += world_size
+        self._begun[group] = self._batches
+        self._finished[group] = []
         return True
 
     def _is_finished(self, group: int) -> bool:

@@ -124,6 +124,18 @@ def test_a_resumed_collector_goes_on_exactly(carry_over: int, batches: int) -> N
         assert equal(one, again)
 
 
+def test_a_prompt_that_cannot_be_completed_is_refused_until_it_can() -> None:
+    prompts = [*PROMPTS[:5], {"prompt": "a" * 30}, *PROMPTS[6:]]
+    made = collector(prompts, shuffle=False, carry_over=1)
+    other = collector(shuffle=False, carry_over=1)
+    assert equal(made.collect(), other.collect())
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="prompt 5 has 30 tokens"):
+            made.collect()
+    prompts[5] = PROMPTS[5]
+    assert equal(made.collect(), other.collect())
+
+
 def test_it_keeps_the_contract_of_collectors() -> None:
     check_collector(lambda: collector(model=model(exact=True)))
 
