@@ -348,13 +348,16 @@ def _sums(rewards: torch.Tensor, ends: torch.Tensor, before: torch.Tensor, steps
 
 def _sums_on_device(rewards: torch.Tensor, ends: torch.Tensor, before: torch.Tensor) -> Sums:
     """The same without waiting for the device."""
-    rewards = rewards.to(before.dtype)
-    values = torch.stack([rewards, torch.ones_like(rewards)], 1)
-    sums = torch.cat([(values[0] + before).unsqueeze(0), values[1:]]).cumsum(0)
+    values = torch.stack([rewards, torch.ones_like(rewards)], 1).to(before.dtype)
+    values[0] += before
+    known = values.isfinite()  # others are counted: no difference of sums is without them again
+    sums = torch.cat([values.where(known, 0), ~known[:, :1]], 1).cumsum(0)
     times = torch.arange(len(ends), device=ends.device).unsqueeze(-1)
     last = torch.where(ends, times, -1).cummax(0).values  # the last end up to each step
     last = torch.cat([torch.full_like(last[:1], -1), last[:-1]]).unsqueeze(1).expand_as(sums)
     sums = sums - torch.where(last < 0, 0, sums.gather(0, last.clamp(min=0)))
+    sums, unknown = sums[:, :2], sums[:, 2] > 0
+    sums[:, 0].masked_fill_(unknown, torch.nan)
     before.copy_(sums[-1].masked_fill(ends[-1], 0))
     returns, counts = sums.permute(1, 2, 0).unsqueeze(-1).contiguous()
     return returns.float(), counts.long()

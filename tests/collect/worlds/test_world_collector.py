@@ -76,6 +76,26 @@ def test_collecting_waits_for_no_device(device, warm_up):
     assert batch["next", "observation"].shape == (4, 20, 4)
 
 
+class Broken(Ladder):
+    """Its reward on the second rung is NaN."""
+
+    def transition(self, state: Any, action: torch.Tensor) -> Any:
+        rung, reward, ends = super().transition(state, action)
+        return rung, reward.masked_fill((reward == 2) & (action == 1), torch.nan), ends
+
+
+def test_returns_on_a_device_are_those_of_a_cpu_also_after_a_reward_that_is_nan(monkeypatch):
+    def returns() -> torch.Tensor:
+        collector = VectorCollector(Broken, num_envs=3, frames_per_batch=3 * 7)
+        return torch.cat([collector.collect()["next", "episode_reward"] for _ in range(4)], 1)
+
+    expected = returns()
+    assert expected.isnan().any()
+    assert (expected == 1 + 2 + 3 + 4).any()
+    monkeypatch.setattr(torch.Tensor, "is_cpu", property(lambda tensor: False))
+    torch.testing.assert_close(returns(), expected, rtol=0, atol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize("env", ["MountainCarContinuous-v0", "torch/MountainCarContinuous-v0"])
 def test_continuous_actions_are_clipped_for_the_environment_alone(env):
     def far(observation: torch.Tensor) -> torch.Tensor:
