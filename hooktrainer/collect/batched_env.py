@@ -29,17 +29,14 @@ EnvFactory = Callable[[], "gym.Env[Any, Any]"]
 
 
 class Restore(NamedTuple):
-    """How a running episode is restored, and the reason.
+    """How a running episode is restored.
 
     ``"replay"``: it is played again from its seed with its actions. ``"state"``: the environment
-    saves and restores its state. ``"none"``: a new episode begins.
+    saves and restores its state. ``"none"``: a new episode begins, for this ``reason``.
     """
 
     method: Literal["state", "replay", "none"]
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.method} ({self.reason})"
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,8 @@ class BatchedEnv(ABC):
             index, so that processes can divide the environments.
         episodes: Index of each environment's running episode, -1 before the first; always -1 if
             they are not counted.
-        restores: For each environment, how `restore` brings its running episode back.
+        restores: For each environment, how `restore` brings its running episode back; empty where
+            `load_state_dict` does.
         lost: Which running episodes cannot be restored, and why; ``None`` for none.
         stages: The environments of each stage, if there are several; see `send`.
         has_gaps: Whether episodes begin in a step that is no transition.

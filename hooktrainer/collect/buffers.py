@@ -182,9 +182,6 @@ class OutputBuffers:
             else:
                 row.numpy()[...] = value
 
-    def rows(self, span: slice) -> dict[NestedKey, torch.Tensor]:
-        return {key: buffer[span] for key, buffer in self.buffers.items()}
-
     def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
         """Fresh tensors ``[num_envs, time, ...]`` of the rollout; zeros if ``blank``."""
         copies = _copies(self._env_first)

@@ -58,7 +58,7 @@ class CompiledRollout(Rollout):
         if not self._rows:
             size, whole = world.steps_per_graph, self._horizon
             spans = (slice(t, min(t + size, whole)) for t in range(0, whole, size))
-            self._rows = [self._rows_of(span, actor.outputs.rows(span)) for span in spans]
+            self._rows = [self._rows_of(span, actor.outputs.buffers) for span in spans]
         start = perf_counter()
         carry, before = world.carry, 0
         try:
@@ -81,10 +81,11 @@ class CompiledRollout(Rollout):
         timing.totals["collect/env"] += perf_counter() - start
         return self._horizon
 
-    def _rows_of(self, span: slice, sample: Mapping[NestedKey, torch.Tensor]) -> Rows:
+    def _rows_of(self, span: slice, outputs: Mapping[NestedKey, torch.Tensor]) -> Rows:
         after = slice(span.start + 1, span.stop + 1)
         observation = [rows[after] for rows in self._buffers.observation.values()]
         following = {key: buffer[span] for key, buffer in self._buffers.following.items()}
+        sample = {key: buffer[span] for key, buffer in outputs.items()}
         return Rows(observation, following, sample)
 
 

@@ -68,7 +68,7 @@ def send(connection: Worker | Channel, tree: Any) -> None:
             pieces.append(piece)
         return len(piece) < _LARGE
 
-    head = pickle.dumps(tuple(pack(tree)), protocol=5, buffer_callback=stays)
+    head = pickle.dumps(pack(tree), protocol=5, buffer_callback=stays)
     sizes = [len(piece) for piece in pieces]
     connection.send(pickle.dumps((head, sizes)))
     if sizes:
@@ -87,7 +87,7 @@ def receive(connection: Worker | Channel) -> Any:
         file = connection.take_file()
         pieces = _shared(file, sizes)
         os.close(file)
-    return unpack(Message(*pickle.loads(head, buffers=pieces)))
+    return unpack(pickle.loads(head, buffers=pieces))
 
 
 def _shared(file: int, sizes: list[int]) -> list[Array]:

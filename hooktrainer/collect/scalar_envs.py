@@ -171,10 +171,7 @@ def choose_restore(env: gym.Env[Any, Any]) -> Restore:
     """The method that restores the episodes of ``env``."""
     if env.spec is not None and env.spec.nondeterministic:
         return Restore("none", "registered as nondeterministic")
-    last = _layers(env)[-1]
-    if _has_episode_state(last):
-        return Restore("state", f"{type(last).__name__} has episode_state()")
-    return Restore("replay", "its episodes follow from their seeds and actions")
+    return Restore("state" if _has_episode_state(_layers(env)[-1]) else "replay")
 
 
 # A Gymnasium environment is a chain of wrappers around a base. A layer may give the state of itself

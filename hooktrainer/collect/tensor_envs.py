@@ -14,7 +14,7 @@ from ..base.space_parts import leaves_of
 from ..errors import ConfigError
 from .action_format import ActionFormat
 from .agent_groups import GroupsFormat
-from .batched_env import BatchedEnv, EnvOptions, Restore, no_attribute
+from .batched_env import BatchedEnv, EnvOptions, no_attribute
 from .buffers import Buffers
 from .worlds.functional_world import select
 from .worlds.tensor_world import Observations, Outcome, TensorWorld
@@ -50,8 +50,6 @@ class TensorEnvs(BatchedEnv):
         self.lost, self._restores = world.lost, options.restore_episodes
         if not self._restores:
             self.lost = f"{world.name} (restore_episodes=False)"
-        method = Restore("none", self.lost) if self.lost else Restore("state", "it is tensors")
-        self.restores = [method] * self.num_envs
         if self.groups:
             self.action_format = GroupsFormat(self.groups)
         else:

@@ -98,7 +98,7 @@ class VectorEnvs(ArrayEnv):
         self.has_gaps = mode is AutoresetMode.NEXT_STEP and not self._seeds_each
         restore = Restore("none", "it seeds its sub-environments itself")
         if self._seeds_each:
-            restore = Restore("replay", "it takes a seed for each episode")
+            restore = Restore("replay")
         super().__init__(
             [str(env)] * env.num_envs,
             [restore] * env.num_envs,

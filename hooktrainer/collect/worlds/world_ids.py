@@ -293,8 +293,6 @@ def adapt_world(
 
 def _parameters(make: Any) -> Mapping[str, inspect.Parameter]:
     """The parameters of something that can be called; none of anything else."""
-    if not callable(make):
-        return {}
     try:
         return inspect.signature(make).parameters
     except (TypeError, ValueError):
