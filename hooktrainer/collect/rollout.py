@@ -350,7 +350,7 @@ def _sums_on_device(rewards: torch.Tensor, ends: torch.Tensor, before: torch.Ten
     """The same without waiting for the device."""
     values = torch.stack([rewards, torch.ones_like(rewards)], 1).to(before.dtype)
     values[0] += before
-    known = values.isfinite()  # others are counted: no difference of sums is without them again
+    known = values.isfinite()  # others are counted apart: a difference of sums would keep a NaN
     sums = torch.cat([values.where(known, 0), ~known[:, :1]], 1).cumsum(0)
     times = torch.arange(len(ends), device=ends.device).unsqueeze(-1)
     last = torch.where(ends, times, -1).cummax(0).values  # the last end up to each step
@@ -384,7 +384,7 @@ class GappedRollout(Rollout):
         self._began = np.ones((self._horizon, envs.num_envs), bool)
 
     def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
-        return super().collect(timing, 2 * steps, warm_up)  # no two steps draw the same actions
+        return super().collect(timing, 2 * steps, warm_up)  # for up to 2 * horizon steps
 
     def _make_steps(self, timing: Timing) -> int:
         self._began[...] = True
