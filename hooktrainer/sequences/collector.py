@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -223,10 +224,10 @@ class CompletionCollector(Collector):
             self._engine.refresh()
         engine = self._engine
         try:
-            for completion in self._waiting:  # which continue with the present weights
-                engine.submit(completion)
-            while len(self._begun) < self._groups + self._carry_over and self._draw(engine):
+            while len(self._begun) < self._groups + self._carry_over and self._draw():
                 pass
+            for completion in chain(self._waiting, self._missing()):
+                engine.submit(completion)  # to continue with the present weights
             if not self._begun:
                 raise StopIteration
             needed = min(self._groups, len(self._begun))
@@ -245,20 +246,34 @@ class CompletionCollector(Collector):
         self.frames += batch.numel()
         return batch
 
-    def _draw(self, engine: Engine) -> bool:
+    def _draw(self) -> bool:
         """Begin the group of the next prompt; return whether there is one."""
         rank, world_size = self._share
         group = self._drawn + rank
         if self.num_prompts is not None and group >= self.num_prompts:
             return False
-        index = self._index(group)
-        tokens = self.prompt_tokens(index)
-        for sample in range(self.completions_per_prompt):
-            engine.submit(Completion(index, group, sample, list(tokens), len(tokens)))
         self._drawn += world_size
         self._begun[group] = self._batches
         self._finished[group] = []
         return True
+
+    def _missing(self) -> Iterator[Completion]:
+        """Completions that were begun, and are neither finished nor waiting, from their prompts on.
+
+        They are those of new groups, and those that an engine lost when it failed.
+        """
+        known = {(one.group, one.sample) for one in self._completions()}
+        for group in self._begun:
+            samples = range(self.completions_per_prompt)
+            if missing := [sample for sample in samples if (group, sample) not in known]:
+                index = self._index(group)
+                tokens = self.prompt_tokens(index)
+                for sample in missing:
+                    yield Completion(index, group, sample, list(tokens), len(tokens))
+
+    def _completions(self) -> list[Completion]:
+        """Those of the groups under way that are finished, then those that are waiting."""
+        return [*chain.from_iterable(self._finished.values()), *self._waiting]
 
     def _is_finished(self, group: int) -> bool:
         return len(self._finished[group]) == self.completions_per_prompt
@@ -313,7 +328,6 @@ class CompletionCollector(Collector):
     # -- state -----------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        finished = [one for group in self._finished.values() for one in group]
         return {
             "data": self._facts(),
             "seed": self.seed,
@@ -321,7 +335,7 @@ class CompletionCollector(Collector):
             "drawn": self._drawn,
             "samples": self.frames * self._share[1],
             "begun": list(self._begun.items()),
-            "completions": [one.state_dict() for one in (*finished, *self._waiting)],
+            "completions": [one.state_dict() for one in self._completions()],
         }
 
     def _facts(self) -> dict[str, Any]:

@@ -208,12 +208,12 @@ class Engine:
             self._add(completion, token, log_prob)
             if token not in self._stop_tokens and running.numbers:
                 continue
-            self._end_turn(completion)
-            (finished if completion.finish else continued).append(completion)
             last = self._running.pop()
             if last is not running:
                 self._running[row] = last
                 self._cache.move(len(self._running), row)
+            self._end_turn(completion)
+            (finished if completion.finish else continued).append(completion)
         self._ready = len(self._running)
         self._queue.extendleft(continued)
         return sorted(finished, key=lambda completion: (completion.group, completion.sample))

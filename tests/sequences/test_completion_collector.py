@@ -136,6 +136,27 @@ def test_a_prompt_that_cannot_be_completed_is_refused_until_it_can() -> None:
     assert equal(made.collect(), other.collect())
 
 
+@pytest.mark.parametrize("call", [1, 3, 9])
+def test_an_answer_that_fails_loses_no_completion(call: int) -> None:
+    calls = 0
+
+    def respond(text: str, row: Any) -> str | None:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            raise RuntimeError("the tool died")
+        return "bb" if len(text) < 4 else None
+
+    options = {"model": model(exact=True), "respond": respond, "max_new_tokens": 16}
+    made, resumed = collector(**options), collector(**options)
+    with pytest.raises(RuntimeError, match="the tool died"):
+        made.collect()
+    resumed.load_state_dict(made.state_dict())
+    expected = collector(**options).collect()
+    assert equal(made.collect(), expected)
+    assert equal(resumed.collect(), expected)
+
+
 def test_it_keeps_the_contract_of_collectors() -> None:
     check_collector(lambda: collector(model=model(exact=True)))
 
