@@ -72,7 +72,8 @@ class SelfPlay(TrainerHookBase):
     def rate(self, batch: TensorDictBase) -> dict[str, Any]:
         """Rate the games that ended in the batch; return the metrics."""
         done = batch["next", "done"].squeeze(-1).mT  # in the order of time
-        players = batch[PLAYERS].transpose(0, 1)[done]
+        # Those under "next" played; before the first step nobody has been drawn.
+        players = batch["next"][PLAYERS].transpose(0, 1)[done]
         returns = batch["next", self.policy.group, "episode_reward"].squeeze(-1)
         returns = returns.transpose(0, 1)[done]
         against = (players >= 0).any(-1)

@@ -21,14 +21,13 @@ PLAYERS = ("self_play", "players")
 
 def ippo(**options) -> IPPO:
     return IPPO(
-        env=Match,
         num_envs=2,
         steps_per_batch=10,
         mini_batch_size=20,
         num_cells=(4,),
         self_play=2,
         progress_bar=False,
-        **options,
+        **{"env": Match, **options},
     )
 
 
@@ -114,7 +113,7 @@ def test_ratings_by_hand():
     who = torch.tensor([[[-1, 0], [0, -1]], [[-1, -1], [-1, 0]]])
     returns = torch.tensor([[[1.0, -1], [0, 0]], [[1, -1], [1, -1]]])
     done = torch.tensor([[True, True], [True, False]])
-    batch = TensorDict({PLAYERS: who, ("agents", "learner"): who < 0}, [2, 2])
+    batch = TensorDict({("next", *PLAYERS): who, ("agents", "learner"): who < 0}, [2, 2])
     batch["next", "done"] = done.unsqueeze(-1)
     batch["next", "agents", "episode_reward"] = returns.unsqueeze(-1)
     metrics = hook.rate(batch)
@@ -126,6 +125,21 @@ def test_ratings_by_hand():
     batch["agents", "learned"] = torch.tensor([[[True, True], [True, False]]]).expand(2, 2, 2)
     learned = hook(batch)["agents", "learned"].tolist()
     assert learned == [[[True, False], [False, False]], [[True, True], [True, False]]]
+
+
+class OneMove(Match):
+    """A game of a single step."""
+
+    def step(self, actions):
+        self.count = 4
+        return super().step(actions)
+
+
+def test_games_of_one_step_are_rated(logger):
+    ippo(
+        env=OneMove, total_frames=20, eval_episodes=0, self_play_probability=1.0, loggers=[logger]
+    ).train()
+    assert "selfplay/win_rate" in logger.rows[-1][1]
 
 
 def test_only_the_learners_seats_are_trained():
