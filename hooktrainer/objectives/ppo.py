@@ -149,7 +149,7 @@ class ClipPPOLoss(Loss):
 
     def _begin(self) -> None:
         self._diagnose = self.diagnostics > 0 and self._calls % self.diagnostics == 0
-        self._calls += 1
+        super()._begin()
 
     def losses(self, entries: Entries) -> dict[str, Tensor]:
         keys, critic = self.tensor_keys, self.critic_network

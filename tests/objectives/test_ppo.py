@@ -132,6 +132,15 @@ def test_diagnostics_come_at_every_nth_call_also_after_a_resume():
     assert ["ESS" in resumed(batch) for _ in range(2)] == [False, True]
 
 
+def test_a_validation_does_not_change_which_calls_have_diagnostics():
+    actor = make_actor("categorical")
+    batch, loss = make_batch(actor), ClipPPOLoss(actor, diagnostics=2)
+    loss(batch)
+    loss.eval()(batch)
+    loss.train()
+    assert ["ESS" in loss(batch) for _ in range(2)] == [False, True]
+
+
 def test_coefficients_are_annealed_by_assignment_and_saved():
     actor = make_actor("categorical")
     loss, batch = ClipPPOLoss(actor), make_batch(actor)
