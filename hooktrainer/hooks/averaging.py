@@ -25,6 +25,15 @@ class AveragingHook(TrainerHookBase):
         if self.average_over_ranks is not None:
             self.average_over_ranks(tensors)
 
+    def _average_moments(self, mean: Any, var: Any) -> tuple[Any, Any]:
+        """Return mean and variance over all ranks, which have equal shares of the data."""
+        if self.average_over_ranks is None:
+            return mean, var
+        first = torch.as_tensor(mean, dtype=torch.float64).clone()
+        second = torch.as_tensor(var, dtype=torch.float64) + first.square()
+        self._average([first, second])
+        return first, second - first.square()
+
 
 class LearnedReward(AveragingHook):
     """Base class: rewards each batch by networks that it trains, which are equal on all ranks.

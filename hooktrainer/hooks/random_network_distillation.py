@@ -110,12 +110,10 @@ class RandomNetworkDistillation(LearnedReward):
 
     def _update(self, norm: RunningNorm, values: torch.Tensor) -> None:
         norm.update(values)
-        if self.average_over_ranks is not None:
-            # With equal shares, mean and second moment are the means of the ranks'.
-            square = norm.var + norm.mean.square()
-            self._average([norm.mean, square])
-            norm.var.copy_(square - norm.mean.square())
-            norm.refresh()
+        mean, var = self._average_moments(norm.mean, norm.var)
+        norm.mean.copy_(mean)
+        norm.var.copy_(var)
+        norm.refresh()
 
     def _add_returns(self, reward: torch.Tensor, mask: torch.Tensor | None) -> None:
         """Update the statistics of the discounted returns of rewards, ``[num_envs, time]``."""

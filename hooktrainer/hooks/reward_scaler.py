@@ -11,12 +11,13 @@ from tensordict import NestedKey, TensorDictBase
 from ..base.checks import check_fraction
 from ..base.tensordicts import mask_of, valid
 from ..errors import ConfigError, HookError
-from ..loop.hook import DEFAULT, EARLY, LATE, TrainerHookBase
+from ..loop.hook import DEFAULT, EARLY, LATE
 from ..objectives.gae import discounted_suffix_sums
+from .averaging import AveragingHook
 
 
 @dataclass(eq=False, repr=False)
-class RewardScaler(TrainerHookBase):
+class RewardScaler(AveragingHook):
     """Divides rewards by the running standard deviation of the discounted return, and clips them.
 
     The usual scaling of PPO for continuous control (Engstrom et al., 2020, arXiv:2005.12729,
@@ -98,6 +99,7 @@ class RewardScaler(TrainerHookBase):
         self._var = (squares + delta**2 * self._count * number / total) / total
         self._mean += delta * number / total
         self._count = total
+        self._mean, self._var = self._average_moments(self._mean, self._var)
 
 
 def _moments(values: torch.Tensor, mask: torch.Tensor | None) -> tuple[Any, Any, Any]:
@@ -115,7 +117,7 @@ def _moments(values: torch.Tensor, mask: torch.Tensor | None) -> tuple[Any, Any,
 # -- `RewardNormalizer`.
 
 
-class RewardNormalizer(TrainerHookBase):
+class RewardNormalizer(AveragingHook):
     """Normalizes the rewards that the loss reads by exponentially decayed statistics.
 
     The statistics are those of the collected rewards.
@@ -157,7 +159,9 @@ class RewardNormalizer(TrainerHookBase):
     def update_reward_stats(self, batch: TensorDictBase) -> None:
         """Add the rewards of the valid steps of ``batch``."""
         reward = valid(batch, self.reward_key).double()
-        new = {"sum": reward.sum(), "ssq": reward.square().sum(), "count": reward.numel()}
+        total, squares = reward.sum(), reward.square().sum()
+        self._average([total, squares])
+        new = {"sum": total, "ssq": squares, "count": reward.numel()}
         past, decay = self._reward_stats, self.decay
         sums = {name: decay * past.get(name, 0.0) + value for name, value in new.items()}
         self._reward_stats = {"decay": decay, **sums}

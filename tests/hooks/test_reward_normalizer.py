@@ -47,6 +47,18 @@ def test_normalized_rewards_are_not_fed_back():
     assert hook.std.item() == pytest.approx(torch.cat(plain).std().item(), abs=1e-6)
 
 
+def test_the_statistics_of_ranks_are_those_of_all_their_rewards():
+    hook = RewardNormalizer()
+
+    def average(tensors) -> None:  # of this rank's 1 and 3 and another's 5 and 7
+        for tensor, other in zip(tensors, (12.0, 74.0), strict=True):
+            tensor.copy_((tensor + other) / 2)
+
+    hook.average_over_ranks = average
+    hook.update_reward_stats(rewards(1.0, 3.0))
+    assert hook.mean.item() == 4.0
+
+
 def test_padding_is_left_out():
     batch = rewards(1.0, 3.0, 100.0)
     batch["collector", "mask"] = torch.tensor([True, True, False])

@@ -68,6 +68,18 @@ def test_with_another_number_of_environments_returns_restart():
     torch.testing.assert_close(result, torch.tensor([[8.0]]) / np.std([1.0, 2.5, 3.0, 5.5, 8.0]))
 
 
+def test_the_statistics_of_ranks_are_those_of_all_their_returns():
+    hook = RewardScaler(gamma=0.0, eps=0.0)
+
+    def average(tensors) -> None:  # of this rank's 1 and 3 and another's 5 and 7
+        for tensor, other in zip(tensors, (6.0, 37.0), strict=True):
+            tensor.copy_((tensor + other) / 2)
+
+    hook.average_over_ranks = average
+    expected = torch.tensor([[1.0, 3.0]]) / np.std([1.0, 3.0, 5.0, 7.0])
+    torch.testing.assert_close(scaled(hook, [[1.0, 3.0]]), expected)
+
+
 def test_replayed_samples_are_scaled_by_the_latest_statistics():
     trainer = tiny_trainer()
     hook = RewardScaler(gamma=0.5, eps=0.0, replay=True)
