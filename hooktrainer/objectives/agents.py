@@ -86,10 +86,59 @@ def keys_of(group: str, *names: str) -> dict[str, NestedKey]:
     return {name: (group, name) for name in names}
 
 
+# -- `AgentsReplayLoss`: the base of the losses of several agents from a replay buffer.
+
+
+class AgentsReplayLoss(ReplayLoss):
+    """Base class of replay losses of several agents, by group.
+
+    If there is a ``(group, "mask")``, now and under ``"next"``, it is read.
+
+    Attributes:
+        state_keys: Further inputs, of networks without a memory.
+    """
+
+    state_keys: Sequence[NestedKey]
+    _may_have_several = True
+    _acting: str  # the name of the networks that choose actions, by group
+
+    @property
+    def in_keys(self) -> list[NestedKey]:
+        states = self.state_keys
+        actions: list[NestedKey] = [(name, "action") for name in self._by_group]
+        following = map(next_key, (*states, *self._ends))
+        return list(dict.fromkeys([*states, *self._reads(*actions), *following]))
+
+    @property
+    def _by_group(self) -> Any:
+        return getattr(self, self._acting)
+
+    @property
+    def _networks(self) -> Sequence[Any]:
+        return list(self._by_group.values())
+
+    @property
+    def _ends(self) -> Sequence[NestedKey]:
+        """Rewards and ends of a step."""
+        return [self.tensor_keys.reward, self.tensor_keys.terminated]
+
+    @property
+    def _masks(self) -> Sequence[NestedKey]:
+        return [(name, "mask") for name in self._by_group]
+
+    @property
+    def _optional(self) -> Sequence[NestedKey]:
+        return [*self._masks, *map(next_key, self._masks)]
+
+    @property
+    def _read_apart(self) -> Sequence[NestedKey]:
+        return [*self.state_keys, *self._masks]
+
+
 # -- Value mixing: QMIX (Rashid et al., 2018, arXiv:1803.11485) and VDN (Sunehag et al., 2018).
 
 
-class QMixLoss(ReplayLoss):
+class QMixLoss(AgentsReplayLoss):
     """The loss of value mixing, with the values and gradients of TorchRL's ``QMixerLoss``.
 
     The values of the agents' actions are mixed into a joint value, which is trained as in deep
@@ -115,7 +164,7 @@ class QMixLoss(ReplayLoss):
 
     out_keys = ("loss",)
     _error_dims = (1,)
-    _may_have_several = True
+    _acting = "value_networks"
     value_networks: Any
     target_value_networks: Any
     mixer: Any
@@ -140,29 +189,6 @@ class QMixLoss(ReplayLoss):
         self.state_keys = list(state_keys)
         self.double = double
         self._use_memory()
-
-    @property
-    def _networks(self) -> Sequence[Any]:
-        return list(self.value_networks.values())
-
-    @property
-    def in_keys(self) -> list[NestedKey]:
-        keys = self.tensor_keys
-        actions: list[NestedKey] = [(name, "action") for name in self.value_networks]
-        following = map(next_key, (*self.state_keys, keys.reward, keys.terminated))
-        return list(dict.fromkeys([*self.state_keys, *self._reads(*actions), *following]))
-
-    @property
-    def _masks(self) -> Sequence[NestedKey]:
-        return [(name, "mask") for name in self.value_networks]
-
-    @property
-    def _optional(self) -> Sequence[NestedKey]:
-        return [*self._masks, *map(next_key, self._masks)]
-
-    @property
-    def _read_apart(self) -> Sequence[NestedKey]:
-        return [*self.state_keys, *self._masks]
 
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         chosen = {

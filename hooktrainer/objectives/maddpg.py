@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from ..base.checks import check_positive
 from ..networks import CentralQNetwork
+from .agents import AgentsReplayLoss
 from .common import Entries, KeyOf, call_frozen, next_key, this_key
-from .sequences import ReplayLoss
 from .targets import target_copies, target_copy
 
 
-class CentralCriticLoss(ReplayLoss):
+class CentralCriticLoss(AgentsReplayLoss):
     """Base class of losses whose critics see the observations and actions of all agents.
 
     Reads, for each group, the networks' inputs, ``(group, "action")`` ``[*batch, agents,
@@ -42,7 +42,7 @@ class CentralCriticLoss(ReplayLoss):
         burn_in: As for `ReplayLoss`.
     """
 
-    _may_have_several = True
+    _acting = "actors"
     actors: Any
     critics: Any
     target_critics: Any
@@ -59,6 +59,7 @@ class CentralCriticLoss(ReplayLoss):
         super().__init__(gamma=gamma, loss_function=loss_function, burn_in=burn_in)
         self.actors = nn.ModuleDict(actors)
         self.critics = nn.ModuleDict({name: nn.ModuleList(own) for name, own in critics.items()})
+        self.state_keys = [key for own in critics.values() for one in own for key in one.in_keys]
         self._make_targets()
         self._use_memory()
 
@@ -73,32 +74,8 @@ class CentralCriticLoss(ReplayLoss):
     _loss_keys: Sequence[str] = ("loss_actor", "loss_value")
 
     @property
-    def _networks(self) -> Sequence[Any]:
-        return list(self.actors.values())
-
-    @property
-    def _critic_keys(self) -> Sequence[NestedKey]:
-        return [key for own in self.critics.values() for one in own for key in one.in_keys]
-
-    @property
-    def in_keys(self) -> list[NestedKey]:
-        actions: list[NestedKey] = [(name, "action") for name in self.actors]
-        ends = [(name, key) for name in self.actors for key in ("reward", "terminated")]
-        critic = self._critic_keys
-        keys = [*self._reads(*actions), *critic, *map(next_key, (*critic, *ends))]
-        return list(dict.fromkeys(keys))
-
-    @property
-    def _masks(self) -> Sequence[NestedKey]:
-        return [(name, "mask") for name in self.actors]
-
-    @property
-    def _optional(self) -> Sequence[NestedKey]:
-        return [*self._masks, *map(next_key, self._masks)]
-
-    @property
-    def _read_apart(self) -> Sequence[NestedKey]:
-        return [*self._critic_keys, *self._masks]
+    def _ends(self) -> Sequence[NestedKey]:
+        return [(name, key) for name in self.actors for key in ("reward", "terminated")]
 
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         taken = {name: entries[name, "action"] for name in self.actors}
