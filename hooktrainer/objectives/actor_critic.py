@@ -24,7 +24,7 @@ class ActorCriticLoss(ReplayLoss):
     Args:
         actor_network: The policy.
         critic: The Q-functions; or one, which is copied with new weights.
-        num_qvalue_nets: Number of Q-functions made from one.
+        num_qvalue_nets: Number of Q-functions made from one; ``None`` for one that is no list.
         **options: Further arguments of `ReplayLoss`.
     """
 
@@ -32,7 +32,6 @@ class ActorCriticLoss(ReplayLoss):
     qvalue_network: Any
     target_qvalue_network: Any
     _critic = "qvalue_network"  # its name
-    _has_several = True
     _may_hold_all = False  # whether one module is all Q-functions, and is not copied
     _has_target = True
     _delays_actor = False
@@ -43,17 +42,16 @@ class ActorCriticLoss(ReplayLoss):
         actor_network: nn.Module,
         critic: Any,
         *,
-        num_qvalue_nets: int = 2,
+        num_qvalue_nets: int | None = 2,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self.actor_network = actor_network
-        if self._has_several:
+        if num_qvalue_nets is not None:
             check_count("num_qvalue_nets", num_qvalue_nets)
-            if isinstance(critic, nn.Module) and self._may_hold_all:
-                critic = [critic]
-            elif isinstance(critic, nn.Module):
-                critic = [critic, *(fresh_copy(critic) for _ in range(num_qvalue_nets - 1))]
+            if isinstance(critic, nn.Module):
+                copies = 0 if self._may_hold_all else num_qvalue_nets - 1
+                critic = [critic, *(fresh_copy(critic) for _ in range(copies))]
             critic = nn.ModuleList(critic)
         setattr(self, self._critic, critic)
         if self._delays_actor:
@@ -125,14 +123,19 @@ def _listed(networks: Any) -> Any:
 class DelayedActorLoss(ActorCriticLoss):
     """Base class of losses that train the actor at some calls only.
 
-    Attributes:
+    Args:
+        actor_network: The policy.
+        critic: As for `ActorCriticLoss`.
         policy_delay: The actor is trained at every n-th call.
+        **options: Further arguments of `ActorCriticLoss`.
     """
 
-    policy_delay = 1
     _trains_actor = True
 
-    def _delay(self, policy_delay: int) -> None:
+    def __init__(
+        self, actor_network: nn.Module, critic: Any, *, policy_delay: int = 1, **options: Any
+    ) -> None:
+        super().__init__(actor_network, critic, **options)
         check_count("policy_delay", policy_delay)
         self.policy_delay = policy_delay
 
@@ -213,23 +216,14 @@ class DDPGLoss(DeterministicLoss):
     """
 
     _critic = "value_network"
-    _has_several = False
 
     def __init__(
         self,
         actor_network: nn.Module,
         value_network: nn.Module,
         *,
-        gamma: float = 0.99,
         loss_function: str = "l2",
-        burn_in: int = 0,
-        n_steps: int = 1,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            actor_network,
-            value_network,
-            gamma=gamma,
-            loss_function=loss_function,
-            burn_in=burn_in,
-            n_steps=n_steps,
-        )
+        options["loss_function"] = loss_function
+        super().__init__(actor_network, value_network, num_qvalue_nets=None, **options)

@@ -48,7 +48,7 @@ class SACLoss(DelayedActorLoss):
         policy_delay: int = 1,
         **options: Any,
     ) -> None:
-        super().__init__(actor_network, qvalue_network, **options)
+        super().__init__(actor_network, qvalue_network, policy_delay=policy_delay, **options)
         check_positive("alpha_init", alpha_init)
         log_alpha = torch.tensor(math.log(alpha_init))
         if fixed_alpha:
@@ -63,7 +63,6 @@ class SACLoss(DelayedActorLoss):
                 else distribution.target_entropy
             )
         self.target_entropy = float(target_entropy)
-        self._delay(policy_delay)
 
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         alpha = self.log_alpha.detach().exp()

@@ -48,10 +48,9 @@ class TD3Loss(DeterministicLoss):
         noise_clip: float = 0.5,
         **options: Any,
     ) -> None:
-        super().__init__(actor_network, qvalue_network, **options)
+        super().__init__(actor_network, qvalue_network, policy_delay=policy_delay, **options)
         if policy_noise < 0 or noise_clip < 0:
             raise ConfigError(f"TD3Loss: {policy_noise=} and {noise_clip=} must not be negative.")
-        self._delay(policy_delay)
         self.policy_noise = policy_noise
         self.noise_clip = noise_clip
 
