@@ -48,8 +48,7 @@ class CentralCritics(AgentsOffPolicy):
         critics = {
             one.name: [task.central_q(one) for _ in range(self.num_qvalues)] for one in task.groups
         }
-        burn_in = self.burn_in if self.memory is not None else 0
-        loss = self._loss(actors, critics, gamma=self.gamma, burn_in=burn_in)
+        loss = self._loss(actors, critics, **self._loss_options())
         policy = AgentsPolicy({name: self._explores(actor) for name, actor in actors.items()})
         trainer = self._trainer(task, loss, policy, SoftUpdate(loss, tau=self.tau))
         return task.finish(trainer, AgentsPolicy(actors))

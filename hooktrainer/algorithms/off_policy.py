@@ -135,6 +135,10 @@ class FromSequences(FromReplay, WithMemory):
             return self.buffer_size, self.batch_size
         return self._in_sequences(self.sequence_length, self.burn_in)
 
+    def _loss_options(self) -> dict[str, Any]:
+        """Return arguments of every loss."""
+        return {"gamma": self.gamma, "burn_in": 0 if self.memory is None else self.burn_in}
+
     def _filled(self, loss_module: ReplayLoss, buffer: ReplayBuffer) -> ReplayBufferTrainer:
         """Return the hook that fills the buffer with transitions, or with sequences."""
         if self.memory is None:
@@ -168,10 +172,7 @@ class OffPolicy(FromSequences):
     actions: ClassVar[Actions] = "continuous"
 
     def _loss_options(self) -> dict[str, Any]:
-        """Return arguments of every loss."""
-        if self.memory is None:
-            return {"gamma": self.gamma}
-        return {"gamma": self.gamma, "burn_in": self.burn_in, "n_steps": self.n_steps}
+        return super()._loss_options() | {"n_steps": 1 if self.memory is None else self.n_steps}
 
     def _buffer(
         self, task: Task, loss_module: ReplayLoss, sampler: RandomSampler | None = None

@@ -51,10 +51,9 @@ class ValueMixing(AgentsOffPolicy):
             values,
             mixer,
             state_keys,
-            gamma=self.gamma,
             loss_function="smooth_l1",
             double=self.double,
-            burn_in=self.burn_in if self.memory is not None else 0,
+            **self._loss_options(),
         )
         epsilon: dict[str, Any] = {
             "eps_end": self.eps_end,
