@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from gymnasium import spaces
 
 from ..networks import QNetwork
 from ..objectives import CQLLoss, DiscreteCQLLoss
+from ..objectives.sequences import ReplayLoss
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .check_spaces import Actions
@@ -36,24 +37,16 @@ class CQL(OfflineValues):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
+        options: dict[str, Any] = {
+            "min_q_weight": self.min_q_weight,
+            "gamma": self.gamma,
+            "loss_function": "l2",
+        }
         if isinstance(task.action_space, spaces.Discrete):
             network = task.networks.network(task.num_actions)
-            q_network = QNetwork(network, task.in_keys, task.mask_key).to(task.device)
-            discrete = DiscreteCQLLoss(
-                q_network,
-                min_q_weight=self.min_q_weight,
-                gamma=self.gamma,
-                loss_function="l2",
-                double_dqn=True,
-            )
-            return self._trainer(task, discrete, q_network, self._updater(discrete))
-        actor = task.squashed_policy()
-        loss_module = CQLLoss(
-            actor,
-            task.qvalue(),
-            min_q_weight=self.min_q_weight,
-            num_random=self.num_random,
-            gamma=self.gamma,
-            loss_function="l2",
-        )
-        return self._trainer(task, loss_module, actor, self._updater(loss_module))
+            policy: Any = QNetwork(network, task.in_keys, task.mask_key).to(task.device)
+            loss_module: ReplayLoss = DiscreteCQLLoss(policy, double_dqn=True, **options)
+        else:
+            policy = task.squashed_policy()
+            loss_module = CQLLoss(policy, task.qvalue(), num_random=self.num_random, **options)
+        return self._trainer(task, loss_module, policy, self._updater(loss_module))
