@@ -129,8 +129,6 @@ class ReplayBufferTrainer(TrainerHookBase):
     def shard(self, rank: int, world_size: int) -> None:
         """Divide the samples among the ranks; each has its own buffer."""
         whole = self.batch_size or getattr(self.replay_buffer, "batch_size", None)
-        if whole is None:  # torchrl's
-            whole = getattr(self.replay_buffer, "_batch_size", None)
         if whole is not None and not self.iterate:
             self.batch_size = share_equally(whole, world_size, "ReplayBufferTrainer: batch_size")
 
