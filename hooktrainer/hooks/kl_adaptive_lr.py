@@ -43,7 +43,6 @@ class KLAdaptiveLR(AveragingHook):
     """
 
     at = (("optimizer", "__call__", EARLY), ("post_steps_log", "log_lr", DEFAULT))
-    default_name = "kl_adaptive_lr"
     trains = False
     not_in_graphs: ClassVar = frozenset(  # which are given the `numbers`
         ("trainer", "optimizer", "computed", "desired_kl", "factor", "low", "high")

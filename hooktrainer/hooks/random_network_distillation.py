@@ -117,10 +117,8 @@ class RandomNetworkDistillation(LearnedReward):
 
     def _add_returns(self, reward: torch.Tensor, mask: torch.Tensor | None) -> None:
         """Update the statistics of the discounted returns of rewards, ``[num_envs, time]``."""
-        returns = self._returns.to(reward.device)
-        if mask is not None or len(returns) != len(reward):
-            returns = torch.zeros_like(reward[:, 0])
-        seen, self._returns = running_returns(reward, returns, self.gamma)
+        before = self._returns if mask is None else self._returns[:0]
+        seen, self._returns = running_returns(reward, before, self.gamma)
         values = seen.T
         values = values.flatten() if mask is None else values[mask]
         self._update(self._intrinsic, values.unsqueeze(-1))

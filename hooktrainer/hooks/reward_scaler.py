@@ -84,11 +84,8 @@ class RewardScaler(AveragingHook):
         return batch.copy().set(self._key("reward"), scaled)
 
     def _update(self, reward: torch.Tensor, done: torch.Tensor, mask: torch.Tensor | None) -> None:
-        # A restored state is on the CPU.
-        returns = self._returns.to(reward.device)
-        if mask is not None or len(returns) != len(reward):  # as in the beginning
-            returns = torch.zeros_like(reward[:, 0])
-        values, returns = running_returns(reward, returns, self.gamma, done)
+        before = self._returns if mask is None else self._returns[:0]
+        values, returns = running_returns(reward, before, self.gamma, done)
         if mask is None:
             self._returns = returns
         number, mean, var = _moments(values, None if mask is None else mask.T)
@@ -211,7 +208,7 @@ def running_returns(
 
     Args:
         rewards: ``[num_envs, time]``.
-        before: Sums before the first step, ``[num_envs]``.
+        before: Sums before the first step, ``[num_envs]``; of another number, they start at 0.
         gamma: Discount factor.
         done: Steps after which the sum restarts, bool ``[num_envs, time]``; ``None`` for none.
 
@@ -219,6 +216,9 @@ def running_returns(
         The sums, time first, ``[time, num_envs]``; and the sums that the next step adds to,
         ``[num_envs]``.
     """
+    before = before.to(rewards.device)  # from the CPU, if they were restored
+    if len(before) != len(rewards):
+        before = torch.zeros_like(rewards[:, 0])
     if not rewards.is_cpu:  # backwards in time, without a Python loop
         sums = rewards.T.clone()
         sums[0] += gamma * before

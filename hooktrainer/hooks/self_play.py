@@ -45,7 +45,6 @@ class SelfPlay(TrainerHookBase):
         ratings: Those of the pool, by place.
     """
 
-    default_name = "self_play"
     saved_attributes = ("elo", "ratings")
 
     def __init__(
@@ -54,14 +53,14 @@ class SelfPlay(TrainerHookBase):
         self.policy, self.adds, self.versus = policy, every, versus
         self.elo, self.ratings = _START, list[float]()
 
-    def register(self, trainer: Loop, name: str = "") -> None:
+    def register(self, trainer: Loop, name: str = "self_play") -> None:
         """Register after value estimators, since it restricts what is learned."""
-        trainer.register_module(name or self.default_name, self)
+        trainer.register_module(name, self)
         trainer.register_op("batch_process", self)
         trainer.register_op("pre_steps_log", self.rate)
         trainer.register_op("post_steps", self.add, every=self.adds)
         if self.versus is not None:
-            self.versus.register(trainer, f"{name or self.default_name}_{self.versus.group}")
+            self.versus.register(trainer, f"{name}_{self.versus.group}")
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
         """Restrict ``(group, "learned")`` to the learner's seats."""
