@@ -127,7 +127,7 @@ class SymmetryAugmentation(TrainerHookBase):
             self._read_keys(loss)
         if self.mirror_coeff:
             distribution = getattr(self._actor, "distribution", None)
-            if self._actor is None or (distribution is not None and distribution.mask_size):
+            if self._actor is None or (distribution is not None and not distribution.has_mode):
                 raise ConfigError(
                     f"SymmetryAugmentation: {type(loss).__name__} has no policy of continuous "
                     "actions: leave mirror_coeff out."

@@ -45,6 +45,8 @@ class DeterministicPolicy(Head):
         self.box = Box(action_features, low, high)
         self.action_features = self.box.low.numel()
 
+    mode = Head.evaluate  # as of a `Policy`: the action, with gradient
+
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write ``"action"``, with gradient, and return ``tensordict``."""
         return tensordict.set("action", self.read(tensordict))

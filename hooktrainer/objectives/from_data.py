@@ -268,7 +268,7 @@ class ImitationLoss(Loss):
             self.teacher_keys = ("action",) if certain else distribution.kl_keys
         elif kind != "mse":
             raise ConfigError(f"ImitationLoss(kind={kind!r}): pass 'mse' or 'kl'.")
-        elif distribution is not None and distribution.mask_size:
+        elif distribution is not None and not distribution.has_mode:
             raise ConfigError(
                 f"ImitationLoss(kind='mse'): the actions of {name} are discrete: use kind='kl'."
             )
@@ -283,7 +283,7 @@ class ImitationLoss(Loss):
         inputs = [entries[key] for key in actor.in_keys]
         taught = {key: entries[PREFIX + key] for key in self.teacher_keys}
         if self.kind == "mse":
-            mine = actor.mode(*inputs) if hasattr(actor, "mode") else actor.evaluate(*inputs)
+            mine = actor.mode(*inputs)
             loss = mse_loss(mine, taught["action"].view(mine.shape))
         elif self._certain:
             loss = -actor.log_prob_and_entropy(inputs, taught["action"])[0].mean()

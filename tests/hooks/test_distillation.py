@@ -100,8 +100,9 @@ def test_a_teacher_may_read_other_entries():
 def test_impossible_arguments_are_refused():
     with pytest.raises(ConfigError, match=r"Distillation\(function\): pass a policy"):
         Distillation(lambda x: x)
-    with pytest.raises(ConfigError, match="are discrete: use kind='kl'"):
-        ImitationLoss(choice_of_two())
+    for student in (choice_of_two(), CategoricalPolicy(Constant(0.0, 1.0))):
+        with pytest.raises(ConfigError, match="are discrete: use kind='kl'"):
+            ImitationLoss(student)
     with pytest.raises(ConfigError, match="pass 'mse' or 'kl'"):
         ImitationLoss(gaussian(0.0), "l1")
     with pytest.raises(ConfigError, match="of DeterministicPolicy has no closed form"):
@@ -160,7 +161,7 @@ def agreement(student, teacher) -> float:
 def test_a_loss_that_would_not_train_the_policy_is_refused():
     trainer = tiny_trainer(loss_module=TRPOLoss(choice(), ValueNetwork(mlp(4, 1))))
     with pytest.raises(ConfigError, match=r"takes no further terms: its policy.*Use PPO"):
-        Distillation(choice()).register(trainer)
+        Distillation(choice(), kind="kl").register(trainer)
     trainer.shutdown()
 
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from resuming import assert_compiled_equals_eager, small_ppo
 from tensordict import TensorDict
 
 from hooktrainer import CompiledStep, ConfigError, HookError, SymmetryAugmentation, Trainer
-from hooktrainer.networks import DiagonalGaussianPolicy, ValueNetwork, mlp
-from hooktrainer.objectives import ClipPPOLoss, TRPOLoss
+from hooktrainer.networks import (
+    CategoricalPolicy,
+    DeterministicPolicy,
+    DiagonalGaussianPolicy,
+    ValueNetwork,
+    mlp,
+)
+from hooktrainer.objectives import ClipPPOLoss, DDPGLoss, TRPOLoss
 from hooktrainer.testing import tiny_trainer
 
 
@@ -128,6 +136,28 @@ def test_a_mirror_loss_of_discrete_actions_is_refused():
     hook = SymmetryAugmentation(left_to_right, mirror_coeff=0.5)
     with pytest.raises(ConfigError, match="no policy of continuous actions: leave mirror_coeff"):
         small_ppo("CartPole-v1", total_frames=96, hooks=[hook])
+
+
+def test_a_mirror_loss_of_a_policy_without_a_known_number_of_actions_is_refused():
+    loss = ClipPPOLoss(CategoricalPolicy(mlp(3, 2)), ValueNetwork(mlp(3, 1)))
+    trainer = tiny_trainer(loss_module=loss)
+    with pytest.raises(ConfigError, match="no policy of continuous actions: leave mirror_coeff"):
+        SymmetryAugmentation(left_to_right, mirror_coeff=0.5).register(trainer)
+    trainer.shutdown()
+
+
+def test_a_deterministic_policy_has_a_mirror_loss():
+    actor = DeterministicPolicy(Line(2.0, 0.5), 1, -10.0, 10.0)
+    loss = DDPGLoss(actor, ValueNetwork(mlp(2, 1), ["observation", "action"]))
+    trainer = tiny_trainer(loss_module=loss)
+    SymmetryAugmentation(opposite, augment=False, mirror_coeff=0.5).register(trainer)
+    seen = TensorDict({"observation": torch.ones(2, 1), "action": torch.zeros(2, 1)}, [2])
+    ends = torch.zeros(2, 1, dtype=torch.bool)
+    seen["next"] = {"observation": seen["observation"], "reward": ends.float(), "terminated": ends}
+    # f(1) = 10 tanh(2.5), and f(-1) = 10 tanh(-1.5), which would have to be its opposite.
+    apart = 10 * (math.tanh(2.5) + math.tanh(-1.5))
+    assert loss(seen)["loss_mirror"].item() == pytest.approx(0.5 * apart**2, rel=1e-5)
+    trainer.shutdown()
 
 
 def test_the_policy_of_trpo_is_not_trained_on_mini_batches():

@@ -65,6 +65,11 @@ class ActionDistribution(nn.Module, ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no object of torch.")
 
+    @property
+    def has_mode(self) -> bool:
+        """Whether `mode` is implemented."""
+        return type(self).mode is not ActionDistribution.mode
+
     def mode(self, parameters: Tensor) -> Tensor:
         """The most likely action ``[*batch, *shape]``, with gradient; not of discrete ones."""
         raise NotImplementedError(f"{type(self).__name__} has no differentiable mode.")
