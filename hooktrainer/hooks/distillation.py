@@ -18,6 +18,7 @@ from ..networks.head import Actor, is_deterministic
 from ..objectives.common import Loss, Term
 from ..objectives.from_data import PREFIX, ImitationLoss
 from ..policies import LoadedPolicy
+from ..replay import ReplayBuffer
 from .mini_batches import MiniBatches
 
 
@@ -105,8 +106,9 @@ class Distillation(TrainerHookBase):
             self._loss = own
         written = [PREFIX + key for key in self._loss.teacher_keys]
         for hook in trainer.registry.hooks():
-            if isinstance(hook, MiniBatches) and hook.keys is not None:
-                hook.keys = [*hook.keys, *written]
+            holder = getattr(hook, "replay_buffer", hook)
+            if isinstance(holder, (MiniBatches, ReplayBuffer)) and holder.keys is not None:
+                holder.keys = list(dict.fromkeys([*holder.keys, *written]))
 
 
 def taught_by(

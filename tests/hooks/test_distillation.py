@@ -18,6 +18,7 @@ from hooktrainer import (
     find_policy,
     load_policy,
 )
+from hooktrainer.algorithms import SAC
 from hooktrainer.networks import (
     CategoricalPolicy,
     DeterministicPolicy,
@@ -156,6 +157,17 @@ def agreement(student, teacher) -> float:
     state = 0.2 * torch.randn(500, 4, generator=torch.Generator().manual_seed(0))
     best = [policy.evaluate(state).argmax(-1) for policy in (student, teacher)]
     return (best[0] == best[1]).float().mean().item()
+
+
+def test_actions_of_the_teacher_are_replayed():
+    teacher = DeterministicPolicy(mlp(3, 1), 1, -2.0, 2.0)
+    small = {"total_frames": 32, "num_envs": 2, "init_random_frames": 8, "batch_size": 8}
+    off = {"eval_episodes": 0, "progress_bar": False}
+    trainer = SAC(env="Pendulum-v1", hooks=[Distillation(teacher)], **small, **off).train()
+    assert trainer.metrics.reported["loss/imitation"] > 0
+    sample = trainer.registry.modules["replay_buffer"].replay_buffer.sample()
+    expected = teacher.evaluate(sample["observation"])
+    torch.testing.assert_close(sample["teacher_action"], expected.detach())
 
 
 def test_a_loss_that_would_not_train_the_policy_is_refused():
