@@ -94,8 +94,8 @@ class Distillation(TrainerHookBase):
         if isinstance(loss, ImitationLoss):
             self._loss = loss
         else:
-            student = getattr(loss, "actor_network", None)
-            if not isinstance(loss, Loss) or student is None:
+            student: Any = getattr(loss, "actor_network", None)
+            if not isinstance(loss, Loss) or not hasattr(student, "evaluate"):
                 raise ConfigError(
                     f"Distillation: {type(loss).__name__} has no policy that could be taught."
                 )

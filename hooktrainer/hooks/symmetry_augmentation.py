@@ -127,7 +127,8 @@ class SymmetryAugmentation(TrainerHookBase):
             self._read_keys(loss)
         if self.mirror_coeff:
             distribution = getattr(self._actor, "distribution", None)
-            if self._actor is None or (distribution is not None and not distribution.has_mode):
+            has_mode = hasattr(self._actor, "mode") and getattr(distribution, "has_mode", True)
+            if not has_mode:
                 raise ConfigError(
                     f"SymmetryAugmentation: {type(loss).__name__} has no policy of continuous "
                     "actions: leave mirror_coeff out."

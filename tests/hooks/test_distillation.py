@@ -18,7 +18,7 @@ from hooktrainer import (
     find_policy,
     load_policy,
 )
-from hooktrainer.algorithms import SAC
+from hooktrainer.algorithms import SAC, Dreamer
 from hooktrainer.networks import (
     CategoricalPolicy,
     DeterministicPolicy,
@@ -112,6 +112,8 @@ def test_impossible_arguments_are_refused():
     with pytest.raises(ConfigError, match="ScriptedLoss has no policy that could be taught"):
         Distillation(gaussian(0.0)).register(trainer)
     trainer.shutdown()
+    with pytest.raises(ConfigError, match="DreamerLoss has no policy that could be taught"):
+        Dreamer(env="Pendulum-v1", total_frames=1, hooks=[Distillation(gaussian(0.0))]).trainer()
 
 
 def choice_of_two():

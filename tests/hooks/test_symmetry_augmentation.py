@@ -10,6 +10,7 @@ from resuming import assert_compiled_equals_eager, small_ppo
 from tensordict import TensorDict
 
 from hooktrainer import CompiledStep, ConfigError, HookError, SymmetryAugmentation, Trainer
+from hooktrainer.algorithms import Dreamer
 from hooktrainer.networks import (
     CategoricalPolicy,
     DeterministicPolicy,
@@ -138,12 +139,15 @@ def test_a_mirror_loss_of_discrete_actions_is_refused():
         small_ppo("CartPole-v1", total_frames=96, hooks=[hook])
 
 
-def test_a_mirror_loss_of_a_policy_without_a_known_number_of_actions_is_refused():
+def test_a_mirror_loss_of_a_policy_without_a_mode_is_refused():
     loss = ClipPPOLoss(CategoricalPolicy(mlp(3, 2)), ValueNetwork(mlp(3, 1)))
     trainer = tiny_trainer(loss_module=loss)
     with pytest.raises(ConfigError, match="no policy of continuous actions: leave mirror_coeff"):
         SymmetryAugmentation(left_to_right, mirror_coeff=0.5).register(trainer)
     trainer.shutdown()
+    hook = SymmetryAugmentation(left_to_right, mirror_coeff=0.5)
+    with pytest.raises(ConfigError, match="DreamerLoss has no policy of continuous actions"):
+        Dreamer(env="Pendulum-v1", total_frames=1, hooks=[hook]).trainer()
 
 
 def test_a_deterministic_policy_has_a_mirror_loss():
