@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from ..base.checks import check_rate, named
-from ..base.tensordicts import entries_of, mask_of
+from ..base.tensordicts import entries_of, is_loss, mask_of
 from ..errors import ConfigError
 from ..networks import Policy, ValueNetwork
 from .common import DISTANCES, Entries, Loss, Term, as_tensordict, evaluate, require
@@ -155,7 +155,9 @@ class ClipPPOLoss(Loss):
         keys, critic = self.tensor_keys, self.critic_network
         known = _shared_features(self.actor_network, critic, entries)
         log_prob, entropy, exact_kl = self._of_policy(entries, known)
-        rows = None if keys.mask is None else entries[keys.mask].reshape(-1)
+        learned = None if keys.mask is None else entries[keys.mask].reshape(-1)
+        # Of no rows there is no mean: then all count, times 0.
+        rows = None if learned is None else learned | ~learned.any()
 
         def flat(entry: Tensor) -> Tensor:
             return entry.reshape(-1) if rows is None else entry.reshape(-1)[rows]
@@ -180,6 +182,8 @@ class ClipPPOLoss(Loss):
             value = flat(evaluate(critic, inputs, keys.value, self._batch_dims, **known))
             old_value = None if self.clip_value is None else flat(entries[keys.value])
             out |= self._critic(value, flat(entries[keys.value_target]), old_value)
+        if learned is not None:
+            out |= {key: loss * learned.any() for key, loss in out.items() if is_loss(key)}
         return out
 
     def _of_policy(

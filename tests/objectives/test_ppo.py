@@ -132,6 +132,16 @@ def test_diagnostics_come_at_every_nth_call_also_after_a_resume():
     assert ["ESS" in resumed(batch) for _ in range(2)] == [False, True]
 
 
+def test_a_batch_without_a_row_that_is_learned_trains_nothing():
+    actor, critic = make_actor("gaussian"), ValueNetwork(mlp(4, 1))
+    loss, batch = ClipPPOLoss(actor, critic), make_batch(actor, 4)
+    loss.set_keys(mask="learned")
+    losses = loss(batch.set("learned", torch.zeros(4, dtype=torch.bool)))
+    assert total(losses).item() == 0.0
+    total(losses).backward()
+    assert all(p.grad.eq(0.0).all() for p in loss.parameters())
+
+
 def test_a_validation_does_not_change_which_calls_have_diagnostics():
     actor = make_actor("categorical")
     batch, loss = make_batch(actor), ClipPPOLoss(actor, diagnostics=2)
