@@ -231,7 +231,7 @@ class WithMemory(EnvAlgorithm):
     """memory of the policy: gru, lstm or transformer; in Python also a function to a Memory"""
     memory_size: Annotated[Count, Needs("memory")] = 64
     """size of that memory"""
-    memory_length: Annotated[Count, Needs("memory")] = 32
+    memory_length: Annotated[Count, Needs("memory", ("transformer",))] = 32
     """steps that a transformer looks back"""
 
     def memory_of(self, features: int) -> Memory:

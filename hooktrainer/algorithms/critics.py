@@ -30,13 +30,14 @@ from ..objectives import (
     XQCLoss,
 )
 from ..objectives.sequences import ReplayLoss
-from ..run.config import Count, Fraction, Needs, Number
+from ..run.config import Between, Count, Fraction, Needs, Number
 from ..trainer import Trainer
 from .off_policy import ActorCriticOffPolicy
 from .task import Task
 
 _CATEGORICAL = Needs("critics", ("categorical", "xqc"))
 _SEVERAL = Needs("critics", ("tqc", "redq", "droq", "crossq", "categorical", "xqc"))
+_WITH_TARGETS = Needs("critics", ("twin", "tqc", "redq", "droq", "categorical", "xqc"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +98,7 @@ class WithSACCritics(WithCritics):
     """Q-functions: twin for SAC's two; tqc, Kuznetsov et al., 2020; redq, Chen et al., 2021;
     droq, Hiraoka et al., 2022; crossq, Bhatt et al., 2024; categorical, as of C51; xqc, Palenicek
     et al., 2025"""
+    tau: Annotated[Fraction, Between(0.001, 0.05, log=True), _WITH_TARGETS] = 0.01
     num_critics: Annotated[Count | None, _SEVERAL] = None
     """number of Q-functions, but for twin; None for 10 with redq and 2 with others"""
     policy_delay: Count | None = None

@@ -86,15 +86,19 @@ REPLAYED = {  # of the algorithms with a replay buffer
     "burn_in": 3,
     "optim_steps_per_batch": 2,
 }
-OF_MEMORY = {"memory_size", "memory_length", "sequence_length", "burn_in"}
+
+
+def in_vain(memory: Any) -> set[str]:
+    """The fields of memories that have no effect with this one."""
+    if memory is None:
+        return {"memory_size", "memory_length", "sequence_length", "burn_in"}
+    return set() if memory == "transformer" else {"memory_length"}
 
 
 def make(name: str, memory: Any = "gru", *, masked: bool = False, **options: Any) -> Trainer:
     """A small run in `Recall`."""
     kind = algorithms.get(name)
-    known = {field.name for field in fields(kind)}
-    if memory is None:
-        known -= OF_MEMORY
+    known = {field.name for field in fields(kind)} - in_vain(memory)
     small = SMALL | (REPLAYED if "burn_in" in known else {})
     given = {key: value for key, value in small.items() if key in known}
     continuous = kind.actions in ("continuous", "bounded")

@@ -15,7 +15,7 @@ import torch
 from any_agents import Recall
 from marks import slow_except
 from outcomes import same
-from remembering import OF_MEMORY
+from remembering import in_vain
 from tensordict.nn import InteractionType
 from test_algorithms import assert_resumed_is_whole
 from torch import nn
@@ -55,9 +55,7 @@ def make(name: str, memory: Any = "gru", env: Any = Recall, **options: Any) -> T
     kind = algorithms.get(name)
     known = {field.name for field in fields(kind)}
     small = SMALL | (REPLAYED if "burn_in" in known else {})
-    given = {key: value for key, value in small.items() if key in known}
-    if memory is None:
-        given = {key: value for key, value in given.items() if key not in OF_MEMORY}
+    given = {key: small[key] for key in known & small.keys() - in_vain(memory)}
     return kind(env=env, memory=memory, **{**given, **options}).trainer()
 
 
@@ -482,8 +480,7 @@ def test_only_with_a_memory_agents_recall(name, options):
     given |= {"eval_interval": 10**9, "memory_size": 32}
     found = {}
     for memory in ("gru", None):
-        if memory is None:
-            given = {k: v for k, v in given.items() if k not in OF_MEMORY}
+        given = {k: v for k, v in given.items() if k not in in_vain(memory)}
         trainer = make(name, memory, **given)
         trainer.train()
         found[memory] = trainer.metrics.reported["eval/return"]

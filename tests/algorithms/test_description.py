@@ -139,6 +139,7 @@ def test_a_recipe_computes_what_its_algorithm_does(
         ("dqn", {"quantiles": "qr", "v_min": -3.0}, "quantiles='c51'"),
         ("dqn", {"beta": 1.0}, "prioritized"),
         ("ppo", {"memory_size": 8}, "memory"),
+        ("ppo", {"memory": "gru", "memory_length": 8}, "memory='transformer'"),
         ("ppo", {"eval_episodes": 0, "stop_at": 400.0}, "eval_episodes"),
         ("sac", {"num_atoms": 51}, "critics='categorical' or critics='xqc'"),
         (
@@ -147,6 +148,13 @@ def test_a_recipe_computes_what_its_algorithm_does(
             " or ".join(
                 f"critics={one!r}"
                 for one in ("tqc", "redq", "droq", "crossq", "categorical", "xqc")
+            ),
+        ),
+        (
+            "sac",
+            {"critics": "crossq", "tau": 0.02},
+            " or ".join(
+                f"critics={one!r}" for one in ("twin", "tqc", "redq", "droq", "categorical", "xqc")
             ),
         ),
         ("sac", {"dataset_fraction": 0.2}, "dataset"),
