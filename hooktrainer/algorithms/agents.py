@@ -56,7 +56,7 @@ from ..replay import ReplayBuffer
 from ..run.config import Between, Count, Fraction, Needs, Number, Rate
 from ..trainer import Trainer
 from .algorithm import WithMemory
-from .check_spaces import check_actions, check_distribution, check_observations
+from .check_spaces import check_actions, check_observations
 from .config import JSON
 from .off_policy import FromSequences
 from .on_policy import PolicyGradient, mini_batches, scales_rewards
@@ -355,7 +355,7 @@ class AgentsOnPolicy(PolicyGradient, SeveralAgents):
         """Wire the trainer."""
         policies, losses, hooks = {}, {}, dict[str, Any]()
         actions = spaces.Tuple([group.action_space for group in task.groups])
-        check_distribution(task.name, task.env_name, actions, self.action_distribution)
+        self._check_distribution(task, actions)
         for group in task.groups:
             name = group.name
             actor = task.policy(group, self.action_distribution, self.log_std)

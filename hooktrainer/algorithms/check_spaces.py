@@ -104,9 +104,12 @@ def check_distribution(
     space: spaces.Space[Any],
     distribution: str,
     state_dependent: bool = False,
+    log_std: float = 0.0,
 ) -> None:
-    """Refuse a distribution of continuous actions, or state-dependent noise, that does not fit."""
+    """Refuse a distribution of continuous actions, or its noise, that does not fit."""
     problem = None
+    continuous = any(isinstance(part, spaces.Box) for _, part in parts_of(space))
+    has_log_std = continuous and (state_dependent or distribution == "gaussian")
     if state_dependent and not isinstance(space, spaces.Box):
         problem = "and sde=True is for actions that are one Box: leave it out"
     elif state_dependent and distribution == "beta":
@@ -114,9 +117,11 @@ def check_distribution(
             "and sde=True with action_distribution='beta' cannot be: set sde=False, or leave "
             "action_distribution out"
         )
+    elif log_std and not has_log_std:
+        problem = f"and log_std={log_std} is for continuous gaussian actions: leave it out"
     elif distribution == "gaussian":
         return
-    elif not any(isinstance(part, spaces.Box) for _, part in parts_of(space)):
+    elif not continuous:
         problem = (
             f"and action_distribution={distribution!r} is for continuous actions: leave it out"
         )

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from gymnasium.spaces import Space
 from tensordict import NestedKey
 from torch import nn
 
@@ -90,6 +91,11 @@ class PolicyGradient(WithStochasticPolicy):
             kl=self.desired_kl is not None,
         )
 
+    def _check_distribution(self, task: RunTask, space: Space[Any], sde: bool = False) -> None:
+        defaults = type(self).log_std, self.tuned_settings().get("log_std")
+        log_std = 0.0 if self.log_std in defaults else self.log_std
+        check_distribution(task.name, task.env_name, space, self.action_distribution, sde, log_std)
+
     def _trained(self, loss_module: Any) -> Iterable[nn.Parameter]:
         """The parameters of the optimizer."""
         return loss_module.parameters()
@@ -149,9 +155,7 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
 
     def _networks(self, task: Task) -> tuple[Policy, ValueNetwork]:
         """The policy and the critic."""
-        kind = self.action_distribution
-        if self.sde or kind != "gaussian":
-            check_distribution(task.name, task.env_name, task.action_space, kind, self.sde)
+        self._check_distribution(task, task.action_space, self.sde)
         made = self._after_trunk(task)
         network, distribution = self._actor_layers(task, made)
         writes = ["action", "action_log_prob"]

@@ -232,6 +232,16 @@ def test_policy_and_value_share_a_trunk_where_there_are_images_or_where_asked():
             "action_distribution='squashed' is for continuous actions.*leave it out",
         ),
         (
+            partial(AnyEnv, VECTOR, spaces.Discrete(3)),
+            {"log_std": -1.0},
+            "log_std=-1.0 is for continuous gaussian actions: leave it out",
+        ),
+        (
+            partial(AnyEnv, VECTOR, BOX),
+            {"log_std": -1.0, "action_distribution": "squashed"},
+            "log_std=-1.0 is for continuous gaussian actions: leave it out",
+        ),
+        (
             partial(AnyEnv, VECTOR, spaces.Dict(a=spaces.Box(0, 3, (2,), "int32"))),
             {},
             "a Box of int32: make it a MultiDiscrete",
