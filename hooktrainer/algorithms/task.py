@@ -403,7 +403,8 @@ class Task(RunTask):
         env: Any = None
         if not is_world(self._made["env"]):
             env = make_one(self._made["env"], self._made["env_kwargs"])
-        keys = set(getattr(self.observation_space, "spaces", ()))
+        space = self.observation_space
+        keys = set(space.spaces if isinstance(space, spaces.Dict) else ())
         problem = None
         if env is None or not {"achieved_goal", "desired_goal"} <= keys:
             problem = "the observation is no Dict with achieved_goal and desired_goal"

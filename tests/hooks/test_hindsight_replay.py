@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from any_env import AnyEnv
 from goal_envs import BitFlip
+from gymnasium import spaces
 from resuming import whole_and_resumed
 from tensordict import TensorDict
 
@@ -214,6 +216,9 @@ def test_what_cannot_be_is_refused():
         HindsightReplay(ReplayBuffer(10), reward)
     with pytest.raises(ConfigError, match=r"CartPole-v1 has none: .* Leave the option out"):
         DQN(env="CartPole-v1", her="future", total_frames=100).trainer()
+    pair = partial(AnyEnv, spaces.Tuple([spaces.Box(-1, 1, (2,))] * 2), spaces.Discrete(2))
+    with pytest.raises(ConfigError, match="no Dict with achieved_goal"):
+        DQN(env=pair, her="future", total_frames=100).trainer()
     with pytest.raises(ConfigError, match="and memory='gru' do not work together"):
         small_run(memory="gru", batch_size=32, buffer_size=64)
 
