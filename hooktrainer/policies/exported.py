@@ -206,6 +206,7 @@ def export_policy(
         policy={name: fact for name, fact in facts.items() if name not in ("path", "nbytes")},
         versions={package: metadata.version(package) for package in _PACKAGES[kind]},
     )
+    path.parent.mkdir(parents=True, exist_ok=True)
     fs.write_atomically(path, data)
     fs.write_atomically(contract_of(path), contract.encode())
     return contract

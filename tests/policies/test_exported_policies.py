@@ -125,7 +125,7 @@ def test_it_plays_the_same_episodes(case, exported_case):
 @pytest.mark.parametrize("case", slow_except(CASES, "tuple action"))
 def test_a_program_of_torch_is_compared_as_well(case, save, tmp_path):
     make, env = CASES[case]
-    saved, file = save(make(), env), tmp_path / "policy.pt2"
+    saved, file = save(make(), env), tmp_path / "a new folder/policy.pt2"
     contract = export_policy(saved, file, kind="program", env=env(), observations=40)
     assert contract.kind == "program"
     program = torch.export.load(file).module()
