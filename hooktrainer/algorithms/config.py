@@ -72,7 +72,8 @@ class AlgorithmConfig(RunConfig):
     """The fields that every algorithm has, in addition to those of every run."""
 
     seeds: FreeAmongSeeds[Annotated[Any, SEEDS]] = None
-    """seeds of several runs, each in a process: 8 for 0 to 7, 3-6, or 1,5,9; --workers at a time"""
+    """in place of seed, those of several runs, each in a process: 8 for 0 to 7, 3-6, or 1,5,9;
+    --workers at a time"""
     precision: Literal["bf16", "fp16"] | None = None
     """type that losses are computed in, by autocast; fp16 scales losses; None: float32"""
     eval_interval: Count = 5_000
