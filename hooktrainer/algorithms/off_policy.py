@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -36,6 +37,8 @@ from .check_spaces import Actions
 from .config import Word
 from .offline import dataset_for
 from .task import RunTask, Task
+
+_log = logging.getLogger(__name__)
 
 PENDULUM = {
     "total_frames": 20_000,
@@ -105,6 +108,11 @@ class FromReplay(EnvAlgorithm):
     ) -> Trainer:
         """The trainer of a loss, with replay among the hooks: ``policy`` collects."""
         random = self.init_random_frames
+        if random > self.total_frames:
+            _log.warning(
+                "init_random_frames=%s of total_frames=%s: no optimizer step is made.",
+                *(random, self.total_frames),
+            )
         optimizer = optimizer or FlatAdam(loss_module.parameters(), lr=self.lr)
         trainer = task.trainer(
             task.collector(policy, self.num_envs, self.steps_per_batch, init_random_frames=random),

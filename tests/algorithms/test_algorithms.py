@@ -238,6 +238,13 @@ def test_a_collector_of_ones_own_is_given_what_ours_would_be(logger):
     assert "eval/return" in trainer.metrics.reported
 
 
+def test_a_run_of_random_actions_alone_warns(caplog):
+    for random in (100, 101):
+        make("dqn", total_frames=100, init_random_frames=random).shutdown()
+    (said,) = caplog.messages
+    assert said == "init_random_frames=101 of total_frames=100: no optimizer step is made."
+
+
 def test_a_collector_where_nothing_is_collected_is_refused():
     with pytest.raises(ConfigError, match="collects nothing: leave that out"):
         make(OFFLINE[0], collector=VectorCollector)
