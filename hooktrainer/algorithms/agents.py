@@ -331,7 +331,8 @@ class AgentsOnPolicy(PolicyGradient, SeveralAgents):
     mini_batch_size: Count = 800
     """steps of an environment in each mini-batch, each with all of its agents"""
     sequence_length: Annotated[Count | None, Needs("memory")] = None
-    """with a memory, steps of the sequences that make up a mini-batch; None for steps_per_batch"""
+    """with a memory, steps of the sequences that make up a mini-batch; None for steps_per_batch, or
+    mini_batch_size if that is less"""
     lr: Annotated[Rate, Between(1e-4, 1e-2, log=True)] = 1e-3
     eval_interval: Count = 20_000
     eval_episodes: Number = 32

@@ -236,7 +236,7 @@ def mini_batches(run: Any, keys: Sequence[NestedKey]) -> MiniBatches:
     """Return the hook that splits a batch into steps or, with a memory, into sequences."""
     if run.memory is None:
         return MiniBatches(run.mini_batch_size, keys)
-    length = run.sequence_length or run.steps_per_batch
+    length = run.sequence_length or min(run.steps_per_batch, run.mini_batch_size)
     if run.steps_per_batch % length or run.mini_batch_size % length:
         raise ConfigError(
             f"{run.name()}: sequence_length={length} has to divide steps_per_batch="

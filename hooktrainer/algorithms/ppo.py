@@ -79,7 +79,8 @@ class PPO(OnPolicy):
     normalize_advantage: bool = True
     """whether the advantages of each mini-batch get mean 0 and deviation 1"""
     sequence_length: Annotated[Count | None, Needs("memory")] = None
-    """with a memory, steps of the sequences that make up a mini-batch; None for steps_per_batch"""
+    """with a memory, steps of the sequences that make up a mini-batch; None for steps_per_batch, or
+    mini_batch_size if that is less"""
     clip_epsilon: Annotated[float, Between(0.1, 0.4)] = 0.2
     """clipping range of the probability ratio around 1"""
     clip_value: float | None = None

@@ -54,7 +54,8 @@ class PQN(WithMemory):
     scale_rewards: bool = False
     """whether rewards are divided by the running standard deviation of the discounted return"""
     sequence_length: Annotated[Count | None, Needs("memory")] = None
-    """with a memory, steps of the sequences that make up a mini-batch; None for steps_per_batch"""
+    """with a memory, steps of the sequences that make up a mini-batch; None for steps_per_batch, or
+    mini_batch_size if that is less"""
 
     actions: ClassVar[Actions] = "discrete"
     tuned_for: ClassVar[Settings] = {

@@ -43,7 +43,8 @@ class TRPO(OnPolicy):
     mini_batch_size: Count = 128
     """frames in each mini-batch of the value"""
     sequence_length: Annotated[Count | None, Needs("memory")] = None
-    """with a memory, steps of the sequences that make up a mini-batch; None for steps_per_batch"""
+    """with a memory, steps of the sequences that make up a mini-batch; None for steps_per_batch, or
+    mini_batch_size if that is less"""
     lr: Annotated[Rate, Between(1e-4, 1e-2, log=True)] = 1e-3
     """learning rate of the value"""
     anneal_lr: bool = False

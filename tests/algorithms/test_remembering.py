@@ -127,6 +127,13 @@ def test_replayed_sequences_are_what_was_played(name, memory, masked):
     )
 
 
+def test_a_small_mini_batch_is_a_sequence_by_default():
+    trainer = make("ppo", sequence_length=None, steps_per_batch=20, mini_batch_size=10)
+    assert trainer.registry.modules["mini_batches"].sequences == 10
+    trainer.train()
+    assert trainer.optim_count == 2 * 160 // 10  # num_epochs of all frames
+
+
 def test_sequences_have_priorities():
     trainer = make("dqn", prioritized=True)
     trainer.train()
