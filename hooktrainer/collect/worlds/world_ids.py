@@ -293,6 +293,8 @@ def adapt_world(
 
 def _parameters(make: Any) -> Mapping[str, inspect.Parameter]:
     """The parameters of something that can be called; none of anything else."""
+    if not callable(make):  # else its repr is computed, which may fail
+        return {}
     try:
         return inspect.signature(make).parameters
     except (TypeError, ValueError):
