@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -69,6 +70,7 @@ class Collector:
         unit: What a batch counts, in the plural; frames of an environment by default.
         epoch: Passes over its data so far, as a fraction; ``None`` if it has no data to pass over.
         ended: Why there are no more batches, once there are none; ``None`` before.
+        world_log: Numbers that a simulator reports of the last batch, by name.
         processes: Number of processes that each collect a share of a batch; 0 for none but this.
         replay_buffer: The replay buffer into which it has written every batch, if any.
         resumes: ``"exactly"``: a resumed run is bit for bit the uninterrupted one. ``"partly"``:
@@ -98,6 +100,7 @@ class Collector:
     unit: str = "frames"
     epoch: float | None = None
     ended: str | None = None
+    world_log: Mapping[str, torch.Tensor] = MappingProxyType({})
     processes: int = 0
     replay_buffer: Any = None
     resumes: Resumes = "restarts"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from .collector import Collector
 
 _FACTS = (
     *("policy", "num_envs", "frames_per_batch", "total_frames", "init_random_frames"),
-    *("frame_skip", "device", "unit"),
+    *("frame_skip", "device", "unit", "epoch", "ended"),
 )
 VERSION = ("collector", "policy_version")
 """Entry of a batch: the number of batches the learner had trained on when it sent the weights."""
@@ -25,6 +25,35 @@ def stamped(batch: TensorDictBase, version: int) -> TensorDictBase:
     """The batch, with the version of the weights that collected it."""
     versions = torch.full(batch.batch_size, version, dtype=torch.int64, device=batch.device)
     return batch.set(VERSION, versions)
+
+
+Status = dict[str, Any]
+"""Attributes of a collector that a batch changes, by name."""
+Collected = tuple[TensorDictBase | None, Status]
+"""A batch, or ``None`` if there are no more, and the status after it."""
+
+
+def status_of(collector: Collector) -> Status:
+    """The present status of a collector."""
+    log = dict(collector.world_log)
+    return {"epoch": collector.epoch, "ended": collector.ended, "world_log": log}
+
+
+def collected(collector: Collector, version: int) -> Collected:
+    """Collect the next batch with weights of this version."""
+    try:
+        batch = stamped(collector.collect(), version)
+    except StopIteration:
+        batch = None
+    return batch, status_of(collector)
+
+
+def joined(shares: Sequence[Status]) -> Status:
+    """The status of a collector whose equal shares have these."""
+    logs = [share["world_log"] for share in shares]
+    names = dict.fromkeys(name for log in logs for name in log)
+    log = {n: torch.stack([log[n] for log in logs if n in log]).nanmean() for n in names}
+    return {**shares[0], "world_log": log}
 
 
 class RemoteCollector(Collector):
@@ -43,7 +72,7 @@ class RemoteCollector(Collector):
         self.depth = depth
         self.policy_age = 0
         self._workers: list[Any] = []
-        self._ready: deque[TensorDictBase] = deque()
+        self._ready: deque[tuple[TensorDictBase, Status]] = deque()
         self._under_way = 0  # batches
         self._updates = 0  # batches handed out, which is how often the learner trained
         self._batch_frames = 0  # not known before the first
@@ -81,7 +110,10 @@ class RemoteCollector(Collector):
 
     def collect(self) -> TensorDictBase:
         self._check_open()
-        batch = self._take()
+        batch, status = self._take()
+        self._follow(status)
+        if batch is None:
+            raise StopIteration
         self.policy_age = self._updates - int(batch[VERSION].flatten()[0])
         self._batch_frames = batch.numel()
         self.frames += self._batch_frames
@@ -93,23 +125,32 @@ class RemoteCollector(Collector):
         self._updates += 1
         return batch
 
-    def _take(self) -> TensorDictBase:
+    def _follow(self, status: Status) -> None:
+        vars(self).update(status)
+        self._collector.world_log = self.world_log  # which it logs if it is registered
+
+    def _take(self) -> Collected:
         """Wait for the next batch."""
         if not self.ahead:
             self._request()
         return self._ready.popleft() if self._ready else self._receive()
 
-    def _receive(self) -> TensorDictBase:
+    def _receive(self) -> Collected:
         """Wait for a batch in progress."""
         self._under_way -= 1  # an error is an answer too
-        shares = []
-        for worker, (batch, times, spans) in zip(self._workers, self._answers(), strict=True):
-            shares.append(batch)
+        shares, statuses = [], []
+        for worker, answer in zip(self._workers, self._answers(), strict=True):
+            (batch, status), times, spans = answer
+            statuses.append(status)
+            if batch is not None:
+                shares.append(batch)
             for name, seconds in times.items():
                 self.timing.totals[f"worker/{name}"] += seconds / len(self._workers)
             if spans and self.timing.trace is not None:
                 self.timing.trace.extend(spans, thread=worker.name, pid=worker.pid)
-        return shares[0] if len(shares) == 1 else self._collector.join(shares)
+        if len(shares) < len(statuses):
+            return None, joined(statuses)
+        return shares[0] if len(shares) == 1 else self._collector.join(shares), joined(statuses)
 
     def _ask_all(self, method: str, *args: Any) -> list[Any]:
         """Call a method in each worker, and return its answers."""
@@ -123,8 +164,21 @@ class RemoteCollector(Collector):
     def _wait(self) -> None:
         """Wait for the batches in progress, which are then ready."""
         while self._under_way:
-            with suppress(StopIteration):  # raised again by the next request
-                self._ready.append(self._receive())
+            batch, status = self._receive()
+            if batch is not None:  # else the next request has the same answer
+                self._ready.append((batch, status))
+
+    def _statuses(self) -> list[Status]:
+        """The status after the last batch, and those after the batches that are ready."""
+        return [status_of(self), *(status for _, status in self._ready)]
+
+    def _restore(
+        self, batches: Sequence[TensorDictBase], statuses: Sequence[Status] | None, status: Status
+    ) -> None:
+        """Restore the batches that are ready, and `_statuses` if known; else all are ``status``."""
+        now, *ahead = statuses or [status] * (1 + len(batches))
+        self._follow(now)
+        self._ready.extend(zip(batches, ahead, strict=True))
 
     def _discard(self) -> None:
         self._wait()

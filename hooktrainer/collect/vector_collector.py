@@ -233,7 +233,6 @@ class VectorCollector(Collector):
         self._shares = 1  # how many collectors have as many environments, this one included
         self._attributes: dict[str, Any] = {}  # set since the environments were made
         self._rollout: Rollout | None = None
-        self._log: dict[str, torch.Tensor] = {}  # of a simulator, of the last batch
         self._open(num_envs, self._workers)
         can_make_more = callable(env) or isinstance(env, (str, EnvSpec, Sequence))
         is_world = self.envs.is_tensors and not self.envs.groups  # whose log may lack any entry
@@ -326,7 +325,7 @@ class VectorCollector(Collector):
 
     def log_of_world(self, batch: Any = None) -> dict[str, Any] | None:
         """The simulator's log of the last batch, by metric name; ``None`` if it is empty."""
-        log = self._log.items()
+        log = self.world_log.items()
         return {name if "/" in name else f"world/{name}": value for name, value in log} or None
 
     @property
@@ -351,7 +350,7 @@ class VectorCollector(Collector):
                 batch = rollout.collect(self.timing, steps, warm_up)
         except StopIteration as error:  # else iterating would end quietly
             raise as_failure(error, self.frames) from error
-        self._log = self.envs.take_log()
+        self.world_log = self.envs.take_log()
         self.frames += self.frames_per_batch
         return batch
 

@@ -7,7 +7,6 @@ from copy import deepcopy
 from typing import Any, Literal
 
 import torch
-from tensordict import TensorDictBase
 
 from ...base.checks import check_count
 from ...base.endings import TIMEOUT
@@ -15,7 +14,7 @@ from ...errors import ConfigError
 from ...loop.stateful import fitting, mismatches
 from ..collector import Weights, check_can_follow, weights_of
 from ..messages import dump
-from ..remote_collector import RemoteCollector, stamped
+from ..remote_collector import Collected, RemoteCollector, collected, status_of
 from ..vector_collector import OVERLAP, collector_state
 from .server import ProcessWorker, ThreadWorker
 
@@ -138,10 +137,10 @@ class OverlappedCollector(RemoteCollector):
             return None
         return (torch.initial_seed() if seed is None else seed, self._share, _STREAM)
 
-    def _take(self) -> TensorDictBase:
+    def _take(self) -> Collected:
         if not self.depth and not self._ready:
             self._collector.timing = self.timing
-            return stamped(self._collector.collect(), self._updates)
+            return collected(self._collector, self._updates)
         return super()._take()
 
     def _request(self) -> None:
@@ -215,7 +214,8 @@ class OverlappedCollector(RemoteCollector):
             OVERLAP: {
                 "updates": self._updates,
                 "frames": self.frames,
-                "batches": [batch.copy() for batch in self._ready],
+                "batches": [batch.copy() for batch, _ in self._ready],
+                "statuses": self._statuses(),
                 "rng": rng if self.mode == "process" else None,
             },
         }
@@ -235,10 +235,10 @@ class OverlappedCollector(RemoteCollector):
         self._sent = -1  # the worker has other weights
         if not self._workers:
             self._collector.load_state_dict(own)
-            frames = self._collector.frames
+            frames, status = self._collector.frames, status_of(self._collector)
         else:
-            (frames,) = self._ask_all("load", own, self._rng)
-        self._ready.extend(ours.get("batches", []))
+            ((frames, status),) = self._ask_all("load", own, self._rng)
+        self._restore(ours.get("batches", []), ours.get("statuses"), status)
         self._updates = ours.get("updates", 0)
         self.frames = ours.get("frames", frames)
 

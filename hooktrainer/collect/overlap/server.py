@@ -11,7 +11,6 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
 from tensordict.nn import probabilistic
 
 from ...base.worker import Channel, Worker
@@ -20,10 +19,10 @@ from ...loop.timing import Timing, Trace
 from ...store.rng import rng_state, seed_all, set_rng_state
 from ..collector import Collector, Weights
 from ..messages import load, receive, send
-from ..remote_collector import stamped
+from ..remote_collector import Collected, Status, collected, status_of
 
-Collected = tuple[TensorDictBase, dict[str, float], list[tuple[Any, ...]]]
-"""A batch, stamped with the version of its weights; seconds by phase; spans of a trace, if any."""
+Answer = tuple[Collected, dict[str, float], list[tuple[Any, ...]]]
+"""A batch and the status after it; seconds by phase; spans of a trace, if any."""
 Request = tuple[Any, ...]
 """A method of `CollectorServer` and its arguments."""
 
@@ -75,7 +74,7 @@ class CollectorServer:
         finally:
             self._collector.shutdown()
 
-    def collect(self, version: int, weights: Weights | None, trace: bool) -> Collected:
+    def collect(self, version: int, weights: Weights | None, trace: bool) -> Answer:
         """Collect a batch; ``weights`` is ``None`` if they are unchanged or published."""
         published = self._published
         if published is not None and published is not self._adopted:
@@ -86,27 +85,27 @@ class CollectorServer:
         self._timing.totals.clear()
         recorded = self._timing.trace = Trace() if trace else None
         start = perf_counter()
-        batch = self._collector.collect()
+        batch = collected(self._collector, self._version)
         end = perf_counter()
         if recorded is not None:
             recorded.add("collect", start, end)
         totals = self._timing.totals.items()
         times = {name.removeprefix("collect/"): seconds for name, seconds in totals}
         spans = [] if recorded is None else [tuple(span) for span in recorded.take()]
-        return stamped(batch, self._version), times or {"collect": end - start}, spans
+        return batch, times or {"collect": end - start}, spans
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return self._collector.state_dict(), rng_state()
 
-    def load(self, state: dict[str, Any], rng: dict[str, Any] | None) -> int:
-        """Load a collector's state; return its frames."""
+    def load(self, state: dict[str, Any], rng: dict[str, Any] | None) -> tuple[int, Status]:
+        """Load a collector's state; return its frames and status."""
         self._version, self._adopted = -1, self._published
         self._collector.load_state_dict(state)
         if rng is not None:
             set_rng_state(rng)
-        return self._collector.frames
+        return self._collector.frames, status_of(self._collector)
 
-    def load_share(self, states: list[dict[str, Any]]) -> int:
+    def load_share(self, states: list[dict[str, Any]]) -> tuple[int, Status]:
         """Begin new episodes after those of the collectors that shared the environments before."""
         return self.load(self._collector.reshard(states), None)
 

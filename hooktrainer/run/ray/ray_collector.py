@@ -13,7 +13,7 @@ from ...base.endings import TIMEOUT
 from ...base.worker import ChildError
 from ...collect.collector import check_can_follow, weights_of
 from ...collect.messages import dump, pack
-from ...collect.remote_collector import RemoteCollector
+from ...collect.remote_collector import RemoteCollector, joined
 from ...collect.vector_collector import shares_of
 from ...errors import ConfigError
 from ...hooks.evaluate import Evaluate
@@ -158,7 +158,8 @@ class RayCollector(RemoteCollector):
             "frames": self.frames,
             "updates": self._updates,
             "workers": [{"collector": state, "rng": rng} for state, rng in states],
-            "pending": list(self._ready),
+            "pending": [batch for batch, _ in self._ready],
+            "statuses": self._statuses(),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -175,12 +176,14 @@ class RayCollector(RemoteCollector):
         if same:
             for worker, share in zip(self._workers, saved, strict=True):
                 worker.call("load", share["collector"], share["rng"])
-            self._answers()
+            loaded = self._answers()
             self.frames, self._updates = state_dict["frames"], state_dict["updates"]
-            self._ready.extend(state_dict["pending"])
         else:
-            self.frames = sum(self._ask_all("load_share", [share["collector"] for share in saved]))
-            self._updates = 0
+            loaded = self._ask_all("load_share", [share["collector"] for share in saved])
+            self.frames, self._updates = sum(frames for frames, _ in loaded), 0
+            state_dict = {}
+        status = joined([status for _, status in loaded])
+        self._restore(state_dict.get("pending", []), state_dict.get("statuses"), status)
 
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Merge the states of several learners."""

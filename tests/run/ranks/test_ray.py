@@ -15,6 +15,9 @@ from outcomes import same
 from ray_toy import alike, change, local, policy, remote
 from tensordict.nn import InteractionType
 
+from hooktrainer import VectorCollector
+from hooktrainer.collect.worlds.classic_control import CartPoleWorld
+from hooktrainer.data import DataCollector
 from hooktrainer.errors import ConfigError, StateMismatchError
 from hooktrainer.run import Place
 from hooktrainer.store import flatten, unflatten
@@ -25,6 +28,14 @@ ray = pytest.importorskip("ray")
 from hooktrainer.run import RayCollector  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
+
+
+class Said(CartPoleWorld):
+    """Logs where the carts are."""
+
+    def step(self, actions):
+        outcome = super().step(actions)
+        return outcome._replace(log={"x": outcome.observation["observation"][:, 0]})
 
 
 def strangers_module():
@@ -112,6 +123,47 @@ def test_a_state_of_another_number_of_processes_begins_new_episodes(cluster):
         other.load_state_dict(one.state_dict())
     for collector in (one, several, back, other):
         collector.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_epochs_and_ends_are_those_of_one_process(cluster, overlap):
+    def history(collector):
+        return [(collector.epoch, collector.ended) for _ in collector]
+
+    def data():
+        return DataCollector({"x": torch.arange(8.0)}, 4, epochs=2)
+
+    def several():
+        return RayCollector(data(), Place(count=2), cluster, overlap=overlap)
+
+    alone, one, again = history(data()), several(), several()
+    assert alone[-1] == (2.0, "the data ran out after 2 epochs")
+    assert (one.epoch, one.ended) == (0.0, None)
+    one.collect()
+    again.load_state_dict(unflatten(*flatten(one.state_dict())))
+    assert (again.epoch, again.ended) == (0.5, None)
+    assert history(one) == history(again) == alone[1:]
+    one.shutdown()
+    again.shutdown()
+
+
+@pytest.mark.slow
+def test_the_log_of_a_simulator_is_the_mean_of_the_shares(cluster):
+    collectors = [
+        VectorCollector(Said, num_envs=4, frames_per_batch=16, seed=3),
+        RayCollector(
+            VectorCollector(Said, num_envs=4, frames_per_batch=16, seed=3), Place(count=2), cluster
+        ),
+    ]
+    logs = []
+    for collector in collectors:
+        collector.collect()
+        collector.collect()
+        logs.append({name: float(value) for name, value in collector.world_log.items()})
+        collector.shutdown()
+    assert logs[0] == pytest.approx(logs[1])
+    assert logs[0]["x"] != 0
 
 
 @pytest.mark.slow
