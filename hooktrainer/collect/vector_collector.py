@@ -270,6 +270,8 @@ class VectorCollector(Collector):
             self._started = workers  # those that step the environments
             self._closed = False
             self.frames = 0
+            for name, value in self._attributes.items():
+                self.envs.set_attribute(name, value)
             self.set_seed(self.seed)
         except BaseException:
             self.envs.close()

@@ -98,4 +98,6 @@ def test_attributes_are_set_in_every_environment(kind: str) -> None:
         made.set_attribute(limit, 2)
         ends = made.collect()["next", "done"].squeeze(-1)
         assert ends.eq(torch.tensor([False, True] * 4)).all()
+        made.shard(1, 2)
+        assert torch.equal(made.collect()["next", "done"].squeeze(-1), ends[2:])
         made.shutdown()
