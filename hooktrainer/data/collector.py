@@ -13,6 +13,7 @@ from ..base.checks import check_count, share_equally
 from ..base.words import plural
 from ..collect.collector import Collector, Resumes
 from ..errors import ConfigError, StateMismatchError
+from ..loop.stateful import differing
 from .batches import (
     OF_WORKERS,
     Batches,
@@ -182,17 +183,12 @@ class DataCollector(Collector):
 
     def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
         """List in what the data differs from that of a saved run."""
-        before = saved.get("data", {})
-        return [
-            f"the data has {name} {value} here and {before.get(name)} in the state"
-            for name, value in self._source.facts().items()
-            if before.get(name) != value
-        ]
+        return differing(self._source.facts(), saved.get("data", {}))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        if differing := self.mismatches(state_dict):
+        if lines := self.mismatches(state_dict):
             raise StateMismatchError(
-                f"{'; '.join(differing)}: resume with the data and the batch size of the saved run."
+                f"{'; '.join(lines)}: resume with the data and the batch size of the saved run."
             )
         self.seed = state_dict["seed"]
         self.frames = state_dict[self.unit] // self._share[1]

@@ -12,7 +12,7 @@ from ..base.untrusted.text import check_fields
 from ..errors import USER_ERRORS, StateMismatchError, add_note
 from ..store.provenance import library_versions
 from ..store.rng import check_rng_state
-from .stateful import Stateful, fitting, mismatches
+from .stateful import Stateful, differing, fitting, mismatches
 
 LOGGER = "logger/"  # prefix of the names of loggers, which are restored when training starts
 
@@ -85,17 +85,13 @@ def load_components(live: Mapping[str, Stateful], state: dict[str, Any], *, stri
     )
     # If the parameters do not match, the optimizer's mismatch is the same one: leave it out.
     reset = {n for n in both if other_parameters and getattr(live[n], "needs_parameters", False)}
-    differing = {n: lines for n, lines in found.items() if lines and n not in reset}
+    others = {n: lines for n, lines in found.items() if lines and n not in reset}
     versions = state.get("versions", {})
     lines = [
-        *(f"{name}: {line}" for name, found in differing.items() for line in found),
+        *(f"{name}: {line}" for name, found in others.items() for line in found),
         *(f"{name} is in the state but not in this trainer" for name in saved if name not in live),
         *(f"{name} is in this trainer but not in the state" for name in live if name not in saved),
-        *(
-            f"{library} is {now} here and {versions[library]} in the state"
-            for library, now in library_versions().items()
-            if library in versions and versions[library] != now
-        ),
+        *differing({n: now for n, now in library_versions().items() if n in versions}, versions),
     ]
     if lines:
         message = "\n  ".join(["the state and this trainer differ:", *map(one_line, lines)])
@@ -109,7 +105,7 @@ def load_components(live: Mapping[str, Stateful], state: dict[str, Any], *, stri
         warnings.warn(message, stacklevel=3)
     loggers = []
     for name in both:
-        part = fitting(live[name], saved[name]) if name in differing else saved[name]
+        part = fitting(live[name], saved[name]) if name in others else saved[name]
         if name in reset or part is None:
             continue
         if name.startswith(LOGGER):

@@ -52,6 +52,15 @@ def fitting(thing: Any, saved: Any) -> Mapping[str, Any] | None:
     return select(saved) if callable(select) else None
 
 
+def differing(here: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str]:
+    """List which values here are others in the state, or missing there."""
+    return [
+        f"{name} is {value} here and {saved.get(name)} in the state"
+        for name, value in here.items()
+        if saved.get(name) != value
+    ]
+
+
 class StatefulModule:
     """A torch module as a `Stateful`, which compares parameters and buffers by name and shape."""
 

@@ -18,6 +18,7 @@ from ..data.batches import Order
 from ..errors import ConfigError, StateMismatchError
 from ..loop.hook import EARLY
 from ..loop.metrics import Samples
+from ..loop.stateful import differing
 from ..networks.language_model import LanguageModel, Sampling
 from .encoding import PADDING, encode_following, encode_prompt, padded_batch
 from .generation import Completion, Engine
@@ -347,12 +348,7 @@ class CompletionCollector(Collector):
 
     def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
         """List how the prompts differ from those of a saved run."""
-        before = saved.get("data", {})
-        found = [
-            f"{name} is {value} here and {before.get(name)} in the state"
-            for name, value in self._facts().items()
-            if before.get(name) != value
-        ]
+        found = differing(self._facts(), saved.get("data", {}))
         if not found:
             for state in saved["completions"]:
                 one = Completion.from_state(state)
@@ -361,9 +357,9 @@ class CompletionCollector(Collector):
         return found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        if differing := self.mismatches(state_dict):
+        if lines := self.mismatches(state_dict):
             raise StateMismatchError(
-                f"{'; '.join(differing)}: resume with the prompts of the saved run."
+                f"{'; '.join(lines)}: resume with the prompts of the saved run."
             )
         self.set_seed(state_dict["seed"])
         self._batches, self._drawn = state_dict["batches"], state_dict["drawn"]

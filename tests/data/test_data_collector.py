@@ -339,10 +339,10 @@ def test_an_error_of_a_worker_is_one_line_too():
 @pytest.mark.parametrize(
     ("other", "named"),
     [
-        (DataCollector({"x": torch.arange(11)}, 4), "samples 11 here and 10"),
-        (DataCollector({"x": TENSORS}, 5), "batch_size 5 here and 4"),
-        (DataCollector({"x": TENSORS}, 4, shuffle=False), "order unshuffled here and shuffled"),
-        (DataCollector(Hugging("b"), 4), "fingerprint b here and a"),
+        (DataCollector({"x": torch.arange(11)}, 4), "samples is 11 here and 10"),
+        (DataCollector({"x": TENSORS}, 5), "batch_size is 5 here and 4"),
+        (DataCollector({"x": TENSORS}, 4, shuffle=False), "order is unshuffled here and shuffled"),
+        (DataCollector(Hugging("b"), 4), "fingerprint is b here and a"),
     ],
 )
 def test_other_data_than_before_is_refused(other, named):

@@ -235,7 +235,7 @@ def test_mistakes_are_refused(options: dict[str, Any], words: tuple[str, ...]) -
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        (lambda rows: rows[:9], "prompts"),
+        (lambda rows: rows[:9], "prompts is 9 here and 10 in the state"),
         (lambda rows: [{"prompt": "b" + row["prompt"]} for row in rows], "under way"),
     ],
 )
