@@ -25,6 +25,7 @@ from .batched_env import (
 )
 from .buffers import Row, as_arrays
 from .info import write_infos
+from .last_reward import show_sums
 from .spaces import refuse_missing
 
 
@@ -43,7 +44,7 @@ class ScalarEnvs(ArrayEnv):
         restores = list(map(choose_restore, envs))
         super().__init__(names, restores, options, first.observation_space, first.action_space)
         self._envs = list(envs)
-        self._steps = [_repeated(env.step, self.frame_skip) for env in envs]
+        self._steps = [_repeated(env, self.frame_skip) for env in envs]
         self._infos: list[dict[str, Any]] = [{} for _ in envs]  # of the last step
 
     def first_mask(self) -> Any:
@@ -147,7 +148,9 @@ class ScalarEnvs(ArrayEnv):
         return observation, info
 
 
-def _repeated(step: Callable[[Any], Any], times: int) -> Callable[[Any], Any]:
+def _repeated(env: gym.Env[Any, Any], times: int) -> Callable[[Any], Any]:
+    show_sums(env, times)
+    step = env.step
     if times == 1:
         return step
 

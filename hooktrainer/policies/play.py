@@ -174,6 +174,9 @@ class _Single:
     """Steps a Gymnasium environment; each action is repeated ``frame_skip`` times."""
 
     def __init__(self, env: gym.Env[Any, Any], frame_skip: int) -> None:
+        from ..collect.last_reward import show_sums
+
+        show_sums(env, frame_skip)
         self._env: Any = env
         self._frame_skip = frame_skip
         self.observation: Any = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 
 import gymnasium as gym
 import numpy as np
@@ -14,7 +15,7 @@ from remembering import Recall
 from tensordict import TensorDict
 from test_algorithms import make_dataset
 
-from hooktrainer import Evaluate, Every, VectorCollector, load_policy
+from hooktrainer import Evaluate, Every, VectorCollector, load_policy, play_episodes
 from hooktrainer.algorithms import DT
 from hooktrainer.collect import LastReward
 from hooktrainer.collect.worlds.classic_control import CartPoleWorld
@@ -77,6 +78,27 @@ def test_the_last_reward_is_observed():
         assert env.observation_space.contains(observation)
         assert observation["last_reward"].tolist() == [reward] == [action + 1.0]
     assert env.reset()[0]["last_reward"].tolist() == [0.0]
+
+
+def test_the_last_reward_is_the_sum_where_actions_are_repeated(tmp_path):
+    def make():
+        return gym.wrappers.TimeLimit(LastReward(Paid()), 99)
+
+    collector = VectorCollector(make, num_envs=2, frames_per_batch=24, frame_skip=2)
+    following = collector.collect()["next"]
+    collector.shutdown()
+    assert torch.equal(following["last_reward"], following["reward"])
+    assert {2.0, 4.0, 6.0} <= set(following["reward"].flatten().tolist())
+
+    policy = trained().loss_module.actor_network
+    recorder = PolicyRecorder(tmp_path, policy, make, frame_skip=2)
+    recorder.save(Progress(frames=0, optim_steps=0, seconds=1.0))
+    steps = []
+    play_episodes(load_policy(tmp_path / f"step_{0:012d}"), 0, 2, steps.append, env=make())
+    for before, step in pairwise(steps):
+        reward = step.return_ - before.return_ if step.index else 0.0
+        assert step.observation["last_reward"].item() == reward
+    assert len(steps) > 5
 
 
 @pytest.mark.parametrize("continuous", [False, True])
