@@ -84,6 +84,7 @@ class BatchedEnv(ABC):
         stages: The environments of each stage, if there are several; see `send`.
         has_gaps: Whether episodes begin in a step that is no transition.
         began: Then, which did so in the last step: bool, ``[num_envs]``.
+        sets_rng: Whether a step sets the global random generators to earlier states.
         hides_final: Whether a final observation of the last rollout was unknown.
     """
 
@@ -104,6 +105,7 @@ class BatchedEnv(ABC):
     stages: Sequence[slice] = ()
     has_gaps = False
     began: Array
+    sets_rng = False
     hides_final = False
 
     @abstractmethod

@@ -71,6 +71,7 @@ class Collector:
         epoch: Passes over its data so far, as a fraction; ``None`` if it has no data to pass over.
         ended: Why there are no more batches, once there are none; ``None`` before.
         world_log: Numbers that a simulator reports of the last batch, by name.
+        sets_rng: Whether collecting sets the global random generators to earlier states.
         processes: Number of processes that each collect a share of a batch; 0 for none but this.
         replay_buffer: The replay buffer into which it has written every batch, if any.
         resumes: ``"exactly"``: a resumed run is bit for bit the uninterrupted one. ``"partly"``:
@@ -101,6 +102,7 @@ class Collector:
     epoch: float | None = None
     ended: str | None = None
     world_log: Mapping[str, torch.Tensor] = MappingProxyType({})
+    sets_rng: bool = False
     processes: int = 0
     replay_buffer: Any = None
     resumes: Resumes = "restarts"

@@ -47,6 +47,7 @@ class TensorEnvs(BatchedEnv):
         self.device, self.shares = world.device, world.shares
         self.observation_space, self.action_space = world.observation_space, world.action_space
         self.groups = getattr(world, "groups", ())
+        self.sets_rng = getattr(world, "sets_rng", False)
         self.lost, self._restores = world.lost, options.restore_episodes
         if not self._restores:
             self.lost = f"{world.name} (restore_episodes=False)"

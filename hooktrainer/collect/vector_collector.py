@@ -336,6 +336,10 @@ class VectorCollector(Collector):
         return "partly" if self.envs.lost else "exactly"
 
     @property
+    def sets_rng(self) -> bool:  # type: ignore[override]
+        return self._workers.stages > 1 or self.envs.sets_rng
+
+    @property
     def episodes(self) -> list[int]:
         """For each environment the index of its running episode; -1 before the first."""
         return list(self.envs.episodes)

@@ -327,6 +327,14 @@ def test_what_cannot_be_sent_to_a_process_is_refused():
     collector.shutdown()
 
 
+def test_a_thread_refuses_stages_which_set_the_learners_random_numbers():
+    collector = overlapped(Stamp(), 1)
+    collector.use_workers(1, 2)
+    with pytest.raises(ConfigError, match=r"VMAS and stages above 1 set .* mode='process'"):
+        collector.collect()
+    collector.shutdown()
+
+
 def test_it_can_be_pickled_until_it_begins():
     collector = overlapped(Stamp(), 1)
     copy = pickle.loads(pickle.dumps(collector))

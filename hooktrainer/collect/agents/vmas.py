@@ -50,6 +50,7 @@ class VmasWorld(TensorWorld):
     """
 
     shares = False
+    sets_rng = True
     frame_skip = 1
     lost: str | None = None
 

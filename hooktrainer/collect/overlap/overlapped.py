@@ -47,7 +47,8 @@ class OverlappedCollector(RemoteCollector):
             collector without ``state_dict`` restarts when a run is resumed.
         depth: Number of batches collected ahead.
         mode: ``"process"``, or ``"thread"`` for environments that wait or release the interpreter's
-            lock, and for objects that cannot be pickled.
+            lock, and for objects that cannot be pickled; not for VMAS or ``stages`` above 1, which
+            set back the random generators that all threads share.
         weights: ``"fixed"``: a batch uses the weights at the time of its request, so runs can be
             repeated. ``"newest"``: the newest weights when it starts, which makes batches younger
             if collection is the slower side; `update_policy_weights_` publishes them, after every
@@ -116,6 +117,11 @@ class OverlappedCollector(RemoteCollector):
             self._collector.start()
         if not self.depth or self._workers:
             return
+        if self.mode == "thread" and self._collector.sets_rng:
+            raise ConfigError(
+                "OverlappedCollector(mode='thread'): VMAS and stages above 1 set back the random "
+                "generators that all threads share: collect in a process, mode='process'."
+            )
         copy: Any
         copy, start = (deepcopy, ThreadWorker) if self.mode == "thread" else (dump, ProcessWorker)
         entropy = self._entropy(self._collector.seed)

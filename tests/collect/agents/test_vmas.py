@@ -10,7 +10,7 @@ import torch
 from marks import slow_except
 from toy_scenarios import CountsResets, Expands, MakesAgents, Noisy, Steps
 
-from hooktrainer import ConfigError, VectorCollector
+from hooktrainer import ConfigError, OverlappedCollector, VectorCollector
 from hooktrainer.errors import StateMismatchError
 from hooktrainer.testing import check_collector
 
@@ -177,3 +177,10 @@ def test_another_number_of_environments_is_no_state_for_it():
     assert two.fitting(three.state_dict()) is None  # they would play the same episodes again
     with pytest.raises(StateMismatchError, match="of another kind"):
         collector().load_state_dict({"frames": 1})
+
+
+def test_it_is_refused_in_a_thread_whose_random_numbers_are_the_learners():
+    overlapped = OverlappedCollector(collector(), 1, mode="thread")
+    with pytest.raises(ConfigError, match=r"VMAS and stages above 1 set .* mode='process'"):
+        overlapped.start()
+    overlapped.shutdown()
