@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
-import torch
-from tyro.conf import Suppress
-
+from ..base.imports import import_named
+from ..base.untrusted import shown
 from ..errors import ConfigError
 from ..hooks import ModelRollouts
 from ..loop.cadence import Every
@@ -19,11 +18,9 @@ from ..run.config import Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .check_spaces import Observations
-from .config import Settings
+from .config import Settings, Word
 from .off_policy import ActorCriticOffPolicy
 from .task import Task
-
-Terminates = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 @algorithm
@@ -50,8 +47,9 @@ class MBPO(ActorCriticOffPolicy):
     """steps of a model rollout"""
     real_ratio: Fraction = 0.1
     """fraction of each batch that is real, not from model rollouts"""
-    terminates: Suppress[Terminates | None] = None
-    """which steps of model rollouts end an episode, as for `ModelRollouts`; None for none"""
+    terminates: Annotated[Any, Word("FUNCTION")] = None
+    """FILE.py:NAME of a function of observations and next ones, [batch, features] each, which tells
+    where imagined episodes end, [batch, 1]; in Python also itself; None: they never do"""
     buffer_size: Count = 100_000
     lr: Rate = 1e-3
     """learning rate of the actor, the Q-functions, the temperature and the model"""
@@ -67,6 +65,12 @@ class MBPO(ActorCriticOffPolicy):
         },
     }
 
+    @classmethod
+    def code_in(cls, values: Mapping[str, Any]) -> str | None:
+        """Describe what the values of an untrusted file would import, run or read, if anything."""
+        function = values.get("terminates")
+        return f"the function {shown(function)}" if function else super().code_in(values)
+
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
         for name in ("memory", "her", "dataset", "n_steps"):
@@ -81,6 +85,11 @@ class MBPO(ActorCriticOffPolicy):
                 f"mbpo: real_ratio={self.real_ratio} of batch_size={self.batch_size} leaves "
                 "nothing collected, or nothing imagined; pass a fraction between 0 and 1."
             )
+        terminates = self.terminates
+        if isinstance(terminates, str):
+            terminates = import_named(terminates)
+        if not (terminates is None or callable(terminates)):
+            raise ConfigError(f"mbpo: terminates={terminates!r:.80} is not a function.")
         actor = task.squashed_policy()
         loss_module = SACLoss(actor, task.qvalue(), gamma=self.gamma, loss_function="l2")
         loss_module.to(task.device)
@@ -102,6 +111,6 @@ class MBPO(ActorCriticOffPolicy):
             lr=self.lr,
             num_rollouts=self.num_rollouts,
             horizon=self.horizon,
-            terminates=self.terminates,
+            terminates=terminates,
         ).register(trainer)
         return task.finish(trainer, actor)

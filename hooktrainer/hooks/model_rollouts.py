@@ -12,6 +12,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from ..base.checks import check_count
 from ..base.tensordicts import valid_steps
+from ..errors import ConfigError
 from ..loop.cadence import Every
 from ..loop.hook import AFTER, TrainerHookBase
 from ..loop.metrics import Latest
@@ -85,8 +86,7 @@ class ModelRollouts(TrainerHookBase):
             self._has_warned = True
             warnings.warn(
                 "ModelRollouts: episodes terminate, but imagined steps never do, so values are "
-                "wrong there: in Python, pass terminates=, a function of observations and next "
-                "ones.",
+                "wrong there: pass terminates=, a function of observations and next ones.",
                 stacklevel=2,
             )
         observation = collected["observation"]
@@ -97,6 +97,12 @@ class ModelRollouts(TrainerHookBase):
                 terminated = torch.zeros_like(reward, dtype=torch.bool)
             else:
                 terminated = self.terminates(observation, following)
+                if terminated.shape != reward.shape or terminated.dtype != torch.bool:
+                    raise ConfigError(
+                        f"ModelRollouts: terminates returns {list(terminated.shape)} of "
+                        f"{terminated.dtype}: make it torch.bool, {list(reward.shape)}, such as "
+                        "following[:, :1] < 0.7."
+                    )
             after = {"observation": following, "reward": reward, "terminated": terminated}
             batch = {"observation": observation, "action": action, "next": after}
             self.model_buffer.extend(TensorDict(batch, observation.shape[:1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
@@ -291,10 +292,26 @@ def test_without_a_directory_nothing_is_written(tmp_path, monkeypatch):
 def test_what_an_algorithm_was_called_with_is_recorded(tmp_path):
     make("mbpo", run_dir=tmp_path / "run", real_ratio=0.25).train()
     recorded = yaml.safe_load((tmp_path / "run/config.yaml").read_text())
-    of_python_alone = {"collector", "hooks", "loggers", "terminates"}
+    of_python_alone = {"collector", "hooks", "loggers"}
     options = {field.name for field in fields(algorithms.MBPO)} - of_python_alone
     assert recorded.keys() == options | {"name"}
     assert (recorded["name"], recorded["real_ratio"], recorded["env"]) == ("mbpo", 0.25, PENDULUM)
+
+
+def test_a_function_named_in_a_file_ends_the_episodes_that_a_model_imagines(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    file = tmp_path / "fallen_pendulum.py"
+    file.write_text("limit = 0.0\ndef fallen(before, after):\n    return after[:, :1] < limit\n")
+    trainer = make("mbpo", terminates=f"{file}:fallen", run_dir=tmp_path / "run")
+    trainer.train()
+    imagined = trainer.registry.modules["model_rollouts"].model_buffer.sample(500)["next"]
+    assert imagined["terminated"].any()
+    torch.testing.assert_close(imagined["terminated"], imagined["observation"][:, :1] < 0)
+    make(
+        "mbpo", 300, terminates=f"{file}:fallen", run_dir=tmp_path / "run", resume="latest"
+    ).train()
+    with pytest.raises(ConfigError, match=r"mbpo: terminates=0\.0 is not a function"):
+        make("mbpo", terminates=f"{file}:limit")
 
 
 @pytest.mark.parametrize("name", ["ppo", "a2c"])

@@ -5,6 +5,7 @@ import torch
 from tensordict import TensorDict
 
 from hooktrainer import Every, ModelRollouts, ReplayBufferTrainer
+from hooktrainer.errors import ConfigError
 from hooktrainer.networks import DynamicsEnsemble, TanhGaussianPolicy, mlp
 from hooktrainer.replay import ReplayBuffer
 from hooktrainer.testing import FakeCollector, tiny_trainer
@@ -124,3 +125,13 @@ def test_imagined_steps_that_never_end_are_reported():
     hook = make_hook(terminates=lambda observation, following: observation[:, :1] > 0)
     hook.replay_buffer.extend(ended)
     hook.imagine()
+
+
+@pytest.mark.parametrize(
+    "terminates", [lambda _, following: following[:, 0] > 0, lambda _, following: following[:, :1]]
+)
+def test_ends_that_are_not_a_column_of_truths_are_refused(terminates):
+    hook = make_hook(terminates=terminates)
+    hook.replay_buffer.extend(transitions(10))
+    with pytest.raises(ConfigError, match=r"terminates returns .*: make it torch.bool, \[10, 1\]"):
+        hook.imagine()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from hooktrainer import algorithms
-from hooktrainer.algorithms import MAPPO, PPO
+from hooktrainer.algorithms import MAPPO, MBPO, PPO
 from hooktrainer.algorithms.algorithm import parse
 from hooktrainer.errors import ConfigError
 from hooktrainer.run import Run, RunConfig
@@ -218,6 +218,13 @@ def test_what_a_file_would_have_imported_needs_trust_or_to_be_typed(
     assert trusted.env.endswith("CartPole-v1")
     if typed is not None:
         assert parse(PPO, [*words, *typed]) == trusted
+
+
+def test_a_function_that_a_file_names_needs_trust(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("env: Pendulum-v1\nterminates: evil.py:fallen\n")
+    with pytest.raises(ConfigError, match=r"the function 'evil.py:fallen'.*--trust"):
+        parse(MBPO, ["--config", str(tmp_path)])
+    assert parse(MBPO, ["--config", str(tmp_path), "--trust"]).terminates == "evil.py:fallen"
 
 
 @pytest.mark.parametrize("env", ["evil.py:Pair", "evil:Pair", "vmas/evil.py:Pair"])
