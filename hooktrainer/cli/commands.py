@@ -147,7 +147,8 @@ def _computes_pinned(words: Sequence[str]) -> bool:
 def _read(words: Sequence[str]) -> Callable[[], Any]:
     """Parse a command line into a call of its command; an unknown command is a `ConfigError`."""
     group = words[0] if words and words[0] in GROUPS else ""
-    first, *rest = words[group != "" :] or ["--help"]
+    words = words if len(words) > (group != "") else [*words, "--help"]
+    first, *rest = words[group != "" :]
     name = f"{group} {first}".strip()
     if name in COMMANDS:
         command = load(name)

@@ -28,6 +28,11 @@ def test_help_lists_every_command_by_its_first_line(call):
     assert "Exit codes: 0 done; 1 a check failed" in help_text
 
 
+@pytest.mark.parametrize("words", [[], ["ckpt"]])
+def test_no_command_at_all_asks_for_help(call, words):
+    assert call(*words) == call(*words, "--help")
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_explains_every_argument(call, name):
     done = call(*name.split(), "--help")
@@ -54,7 +59,7 @@ def test_a_closed_pipe_is_no_error(monkeypatch, tmp_path, print_help, words):
     assert ended.value.code == 0
 
 
-@pytest.mark.parametrize("words", [[], ["ckpt"], ["ckpt", "lst"], ["ckpt", "list"], ["list"]])
+@pytest.mark.parametrize("words", [["ckpt", "lst"], ["ckpt", "list"], ["list"]])
 def test_wrong_words_exit_with_2(call, words):
     done = call(*words)
     assert (done.code, done.out) == (2, "")
