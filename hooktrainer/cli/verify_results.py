@@ -31,8 +31,8 @@ def verify_results(
     """Train one seed of a row of the results page again, and compare it, bit by bit.
 
     All metrics except times are compared at every frame, and so are the final parameters. Equal
-    bits cannot be expected if the processor, the system or a package differs from the row's. Then
-    the score has to be in the 95 % prediction interval of the row's seeds.
+    bits cannot be expected if steps are compiled, or the processor, the system or a package differs
+    from the row's. Then the score has to be in the 95 % prediction interval of the row's seeds.
 
     Without a ROW, lists the rows and their cost.
 
@@ -76,6 +76,8 @@ def _verify(row: ResultRow, seed: int, keep: Path | None, json: bool) -> int:
         digest = read_digest(run, was.metrics, recipe.score)
         difference = was.first_difference(digest, recipe.score)
         elsewhere = changed(row.surroundings, surroundings(recipe.packages, recipe.deterministic))
+        if "--compile" in recipe.train:
+            elsewhere.append("its steps are compiled, by this machine's compiler")
         found = prediction_interval(row.scores)
         low, high, why = found.low, found.high, "where 95 of 100 further seeds would be"
         if low is None or high is None:

@@ -132,6 +132,15 @@ def test_on_another_machine_the_score_is_compared(results, trained, call, off, c
     assert done.out.endswith("it is\n" if code == 0 else "it is not\n")
 
 
+def test_compiled_steps_are_compared_by_their_score(results, trained, call):
+    change(results, {"parameters": "0"})
+    row = f"tiny: {{train: {WORDS} --compile step, deterministic: false}}\n"
+    (results / "rows.yaml").write_text(row)
+    done = call("verify-results", "tiny", "--seed", 1)
+    assert done.code == 0, done.err
+    assert "bits cannot be expected to be the same: its steps are compiled" in done.out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
