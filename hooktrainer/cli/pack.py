@@ -51,7 +51,8 @@ def pack(
     saved, path = pack_policy(policy, file, license=license)
     size = output.size(path.stat().st_size)
     what = f"{saved.environment.name}, policy at {saved.frames:,} frames"
-    output.line(f"{path}: {size}, {what}; hooktrainer play {shell_word(path)} plays it")
+    play = f"hooktrainer play {shell_word(path)}{saved.environment.option}"
+    output.line(f"{path}: {size}, {what}; {play} plays it")
     if upload is not None:
         try:
             output.line(f"pushed to {upload(path)}")

@@ -51,9 +51,11 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
     output.print_table(columns, rows)
     names = ", ".join(sorted({saved.environment.name for saved in policies}))
     count = plural(len(policies), "policy", "policies")
-    output.line(f"{count} of {names} in {run}; hooktrainer play {shell_word(run)}@FRAMES plays one")
+    option = max((saved.environment.option for saved in policies), default="")
+    play = f"hooktrainer play {shell_word(run)}@FRAMES{option}"
+    output.line(f"{count} of {names} in {run}; {play} plays one")
     if unplayed := sum(saved.evaluation is None for saved in policies):
-        command = f"hooktrainer policies evaluate {shell_word(run)}"
+        command = f"hooktrainer policies evaluate {shell_word(run)}{option}"
         output.line(f"{unplayed:,} not played yet; {command} plays the rest")
     return 0
 
@@ -93,7 +95,7 @@ def show(policy: SavedSpec, /, *, json: Flag = False) -> int:
     }
     output.print_table(("policy", saved.path.name), rows.items())
     if saved.evaluation is None:
-        run = shell_word(saved.path.parent.parent)
+        run = f"{shell_word(saved.path.parent.parent)}{saved.environment.option}"
         output.line(f"not played yet: hooktrainer policies evaluate {run}")
     else:
         print_episodes(saved.evaluation)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from ..base.checks import check_count
 from ..base.child_program import ChildProgram
 from ..base.endings import ENDED
-from ..base.env_packages import package_of
 from ..base.words import plural, printable, shell_word
 from ..collect.action_format import clipped
 from ..collect.make_envs import Wrapped
@@ -292,9 +291,7 @@ class Evaluator:
         self._run = run
         self._log = run / "policies" / ".evaluate.log"
         self._options = [str(seed), str(episodes), json.dumps(environment.encode())]
-        # Other processes know an id only if a package that is known registers it.
-        unknown = environment.factory and package_of(environment.id or "") is None
-        self._hint = " --trust" if environment.code or unknown else ""
+        self._hint = environment.option
         self._program: ChildProgram | None = None
         self._is_awaited = False
 

@@ -91,6 +91,15 @@ class Environment:
             place = f"the script {self.file}"
         return printable(f"{self.factory} of {place}")
 
+    @property
+    def option(self) -> str:
+        """`` --trust`` if commands that make it need that, else nothing."""
+        from ..base.env_packages import package_of
+
+        # Other processes know an id only if a package that is known registers it.
+        unknown = self.factory and package_of(self.id or "") is None
+        return " --trust" if self.code or unknown else ""
+
     def make(self, *, trust: bool = False, **kwargs: Any) -> Any:
         """Make the environment.
 

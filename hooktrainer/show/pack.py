@@ -118,7 +118,7 @@ def policy_card(
         "environment": env,
         "reads": interface.reads,
         "action": interface.acts,
-        "code it needs": needs and f"{printable(needs)}; play it with `--trust`",
+        "code it needs": needs and printable(needs),
         "return": "not evaluated",
         "trained": f"{plural(saved.frames, 'frame')}, {plural(saved.optim_steps, 'optimizer step')}"
         f", {duration(saved.seconds)}",
@@ -164,7 +164,7 @@ def policy_card(
 
 ```console
 $ pip install hooktrainer=={__version__}
-$ hooktrainer play {shell_word(file)}
+$ hooktrainer play {shell_word(file)}{saved.environment.option}
 ```
 
 repeats the episodes above, with the same returns on the same kind of machine; `--seed 7` plays

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 import yaml
 from finished_runs import write_run
@@ -87,6 +88,24 @@ def test_the_card_tells_task_return_and_license_and_the_file_nothing_of_the_mach
     call("pack", run)
     assert "gallery.html" not in str(records(Path("a.hook")))
     assert "license" not in records(Path("a.hook"))["README.md"]
+
+
+def cart_pole() -> gym.Env[Any, Any]:
+    return gym.make("CartPole-v1")
+
+
+def test_commands_have_trust_where_the_environment_needs_code(call, run):
+    network = CategoricalPolicy(mlp(4, 2, (8,)))
+    recorder = PolicyRecorder(run / "policies", network, cart_pole, run_id="0" * 16)
+    recorder.save(Progress(frames=200))
+    done = call("pack", f"{run}@200")
+    assert done.out.endswith("; hooktrainer play a.hook --trust plays it\n")
+    assert "$ hooktrainer play a.hook --trust\n" in records(Path("a.hook"))["README.md"]
+    listed = call("policies", "list", run).out
+    assert "hooktrainer play runs/a@FRAMES --trust plays one" in listed
+    assert "hooktrainer policies evaluate runs/a --trust plays the rest" in listed
+    shown = call("policies", "show", f"{run}@200").out
+    assert shown.endswith("hooktrainer policies evaluate runs/a --trust\n")
 
 
 @pytest.mark.parametrize(
