@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from .environment import Environment
 from .packed import PACKED, check_packed
 from .policy_files import DIRECTORY, FACTS, LATEST, file_record, read_facts
 
+_log = logging.getLogger(__name__)
 METRIC = "eval/return"
 """The metric of a policy's evaluation."""
 _MOST_SECONDS = 1e11
@@ -175,6 +177,9 @@ def find_policy(spec: str | os.PathLike[str]) -> SavedPolicy:
 
 def _find_in(directory: Path, word: str) -> SavedPolicy:
     policies, damaged = scan_policies(directory)
+    for path, reason in damaged.items() if policies else ():
+        if word == "best" or (word == "latest" and path.name > policies[-1].path.name):
+            _log.warning("left out: %s", reason)
     if word == "best":
         if (best := best_policy(policies)) is not None:
             return best

@@ -58,6 +58,13 @@ def test_list_shows_what_is_damaged(call, run):
     assert json.loads(call("policies", "list", run, "--json").out)[-1]["state"] == "damaged"
 
 
+def test_a_damaged_latest_one_is_not_passed_over_in_silence(call, run, caplog):
+    (run / "policies/step_000000001000/policy.json").write_text("{")
+    assert "seed 3" in call("policies", "show", run).out
+    (message,) = caplog.messages
+    assert message.startswith(f"left out: {run}/policies/step_000000001000 is damaged: ")
+
+
 def test_show_prints_interface_and_evaluation(call, run):
     done = call("policies", "show", f"{run}@100")
     shown = dict(row for row in rows(done.out) if len(row) == 2)
