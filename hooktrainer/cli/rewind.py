@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ..base.checks import check_count
 from ..base.child_program import ChildProgram
-from ..base.words import listed, printable
+from ..base.words import did_you_mean, listed, printable
 from ..errors import CheckpointError, ConfigError, TakenError
 from ..store import list_checkpoints
 from ..store.run_dir import RunDir
@@ -154,17 +154,13 @@ def bisect(
     condition = Condition(where)
     held = output.open_run(run)
     checkpoints, state = list_checkpoints(held.checkpoints).checkpoints, held.read(strict=False)
+    _check_names(condition, run, checkpoints, state)
     stopped = str(state.get("reason")).startswith(f"{where} holds")
     good, until = _last_good(condition, checkpoints, stopped=stopped)
     last = checkpoints[-1].frames if checkpoints else -1
     went_on = state.get("status") == "failed" or int(state.get("frames") or 0) > last
     if until is None and not went_on:
-        names = {name for one in checkpoints for name in one.metrics}
-        known = sorted(name for name in names if not name.startswith("time/"))
-        output.line(
-            f"{where} does not hold at the last checkpoint of {run}; its metrics are "
-            f"{listed(known, most=30) or 'none'}."
-        )
+        output.line(f"{where} does not hold at the last checkpoint of {run}.")
         return 1
     begins = f"{good.frames:,} frames" if good else "the start"
     ends = f"{until.frames:,} frames" if until else "its end"
@@ -196,6 +192,18 @@ def bisect(
             lines = log.read_text(errors="replace").rstrip().splitlines()[-3:]
             output.line(f"{where} did not hold in the replay: {reason or ' '.join(lines)}")
     return 0 if found else 1
+
+
+def _check_names(
+    condition: Condition, run: Path, checkpoints: Sequence[Checkpoint], state: Mapping[str, Any]
+) -> None:
+    """Refuse a name of no metric; before the first optimizer steps not all metrics are known."""
+    trained = [one.metrics for one in checkpoints if one.manifest.optim_steps]
+    known = sorted({name for metrics in (*trained, state.get("metrics", {})) for name in metrics})
+    if trained and (unknown := condition.unknown(known)):
+        shown = [name for name in known if not name.startswith("time/")]
+        near = did_you_mean(unknown[0], known) or f" It has {listed(shown, most=30)}."
+        raise ConfigError(f"--where: {run} has no metric {unknown[0]}.{near}")
 
 
 def _last_good(

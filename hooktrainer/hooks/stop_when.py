@@ -61,7 +61,7 @@ class StopWhen(AveragingHook):
     def __post_init__(self) -> None:
         self._condition = Condition(self.condition)
         self._held = False
-        self._unseen = set(self._condition.names) - {*_COUNTS}
+        self._unseen = set(self._condition.unknown(()))
         self._batch: TensorDictBase | None = None
         self._watch: _Watch | None = None
 
@@ -246,6 +246,11 @@ class Condition:
     def reads(self, name: str) -> bool:
         """Whether it depends on the number of this name."""
         return any(_is_of(name, one) for one in self.names)
+
+    def unknown(self, known: Iterable[str]) -> list[str]:
+        """Return the names in it that stand for no known one, nor for a count of the run."""
+        there = [*known, *_COUNTS]
+        return [name for name in self.names if not any(_is_of(key, name) for key in there)]
 
     def _read(self) -> Iterator[tuple[str, str]]:
         place, text = 0, self._text.rstrip()

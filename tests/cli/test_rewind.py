@@ -180,7 +180,19 @@ def test_what_never_holds_is_told(run, call):
     done = call("bisect", run, "--where", "mine/level > 2")
     assert done.code == 1
     assert "does not hold at the last checkpoint" in done.out
-    assert "mine/level" in done.out
+
+
+@pytest.mark.parametrize(
+    ("condition", "hint"),
+    [
+        ("mine/levl > 2 & frames > 0", "has no metric mine/levl. Did you mean mine/level?"),
+        ("not (nothing > 2)", "has no metric nothing. It has loss/critic, "),  # would hold anyway
+    ],
+)
+def test_a_condition_on_no_metric_of_the_run_is_refused(run, call, condition, hint):
+    done = call("bisect", run, "--where", condition)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert hint in done.err
 
 
 @pytest.mark.parametrize(
