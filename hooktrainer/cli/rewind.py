@@ -293,7 +293,26 @@ def _words(run: Path, target: Checkpoint | None, copy: Path, args: Sequence[str]
     begins = ["--resume", "latest"] if target else []
     if target is None and (parent := _parent(run)) is not None:
         begins = ["--fork", str(parent.path)]
-    return [*scripts.place_of(run, copy), *begins, *args]
+    return [*scripts.place_of(run, copy), *begins, *_options_since(run, target), *args]
+
+
+def _options_since(run: Path, target: Checkpoint | None) -> list[str]:
+    """Return the options after a checkpoint that the run was resumed with other values of."""
+    from ..run.config import Mark, RunConfig, marked
+
+    after = -1 if target is None else target.manifest.sequence
+    saved = list_checkpoints(RunDir(run).checkpoints).checkpoints
+    configs = (one.manifest.config for one in saved if one.manifest.sequence > after)
+    now, words = RunDir(run).read_config(), list[str]()
+    for name, value in (next(configs, None) or {}).items():
+        is_free = name in marked(RunConfig, Mark.MEANS) or name not in now
+        if is_free or value == now[name] or isinstance(value, (list, tuple, dict)):
+            continue
+        option = name.replace("_", "-")
+        is_switch = isinstance(value, bool)
+        words += [f"--no-{option}"] if value is False else [f"--{option}"]
+        words += [] if is_switch else [str(value)]
+    return words
 
 
 def _parent(run: Path) -> Checkpoint | None:

@@ -75,6 +75,16 @@ def test_a_replay_stops_after_any_step_with_the_same_bits(run, tmp_path):
     assert len(saved(run)) == 5  # the run itself is as it was
 
 
+def test_a_run_that_was_extended_is_replayed_with_the_options_of_then(tmp_path):
+    run, copy = tmp_path / "a", tmp_path / "copy"
+    train(run, "--anneal-lr", "--total-frames", 640)
+    train(run, "--anneal-lr", "--resume", "latest")
+    done = hooktrainer("rewind", f"{run}@256", "--to", 32, "--into", copy)
+    assert done.returncode == 0, done.stderr
+    at = shutil.copytree(run / "checkpoints/step_000000000512", tmp_path / "step_000000000512")
+    assert same_weights(copy, at)
+
+
 def test_a_replay_goes_on_to_the_end(run, call, tmp_path):
     done = hooktrainer("rewind", f"{run}@512", "--into", tmp_path / "copy")
     assert done.returncode == 0, done.stderr
