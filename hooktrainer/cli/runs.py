@@ -69,6 +69,9 @@ def runs(
     metrics = list(metric) or ["eval/return"]
     below = output.runs_below(places)
     found = [summarize(run, metrics[0], minimize=minimize) for run in below]
+    damaged = [run for run in found if run.status == "unknown" and run.reason]
+    for run in damaged:
+        output.note(f"not read: {run.reason}")
     check_metrics(metric, found)
     if not metric and found and all(run.last is None for run in found):
         metrics = ["train/return"]  # nothing was evaluated
@@ -81,7 +84,7 @@ def runs(
         output.line(f"no such run below {', '.join(map(str, places))}{hidden}.")
     if not curves or json:
         return 0
-    groups = group_runs(chosen)
+    groups = group_runs([run for run in chosen if run not in damaged])
     for pair in (pair for group in groups for pair in group.repeats):
         output.note(f"{pair[0].path} {repeat_note(*pair)}.")
     for name in metrics if chosen else ():
@@ -97,7 +100,9 @@ def check_metrics(names: Sequence[str], runs: Sequence[RunSummary]) -> None:
     for name in names:
         if name in known or any(run.metric == name and run.last is not None for run in runs):
             continue
-        known |= {other for run in runs for other in read_curves(RunDir(run.path))}
+        for run in runs:
+            with suppress(ConfigError):  # its file is damaged
+                known |= read_curves(RunDir(run.path)).keys()
         if known and name not in known:
             near = did_you_mean(name, sorted(known)) or f" There are {listed(sorted(known))}."
             raise ConfigError(f"--metric {name}: no run has logged it.{near}")
@@ -194,7 +199,7 @@ def _print_curves(groups: Sequence[Group], metric: str) -> None:
     drawn = []
     for group in groups:
         curves = [read_curves(RunDir(run.path), [metric]).get(metric) for run in group.runs]
-        having = [curve for curve in curves if curve is not None and len(curve.values)]
+        having = [curve for curve in curves if curve is not None]
         if having and len((mean := band(having)).frames):
             drawn.append((group.label, having, mean))
     if not drawn:

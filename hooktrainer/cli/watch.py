@@ -88,7 +88,7 @@ def watch(
 
 def frame(summary: RunSummary, curves: Mapping[str, Curve]) -> RenderableType:
     """Draw the state of a run; the times come last, since a low terminal cuts off the end."""
-    latest = {name: float(one.values[-1]) for name, one in curves.items() if len(one.values)}
+    latest = {name: float(one.values[-1]) for name, one in curves.items()}
     values = latest or summary.metrics
     phases = _phases({n[5:]: value for n, value in values.items() if n.startswith("time/")})
     seed = "" if summary.seed is None else f" · seed {summary.seed}"

@@ -43,7 +43,7 @@ def read_curves(run: RunDir, names: Iterable[str] | None = None) -> dict[str, Cu
         names: Names to read; by default all.
 
     Returns:
-        Metric name to curve, for those that exist.
+        Metric name to curve, for those that have a finite value.
     """
     wanted = None if names is None else set(names)
     try:
@@ -54,7 +54,8 @@ def read_curves(run: RunDir, names: Iterable[str] | None = None) -> dict[str, Cu
         from ..log.tensorboard import read_scalars
 
         series = read_scalars(run.logs)
-    return {n: Curve.of(s) for n, s in series.items() if wanted is None or n in wanted}
+    curves = {n: Curve.of(s) for n, s in series.items() if wanted is None or n in wanted}
+    return {name: curve for name, curve in curves.items() if len(curve.values)}
 
 
 def band(curves: Sequence[Curve]) -> Band:

@@ -149,7 +149,7 @@ def view(run: Any, metric: str | None = None, *, film: bool = True, trust: bool 
     directory = RunDir(place)
     if not directory.holds_run:
         raise NotFoundError(no_run(Path(place)))
-    curves = {name: curve for name, curve in read_curves(directory).items() if len(curve.values)}
+    curves = read_curves(directory)
     wanted = ["eval/return", "train/return", *(name for name in curves if name.startswith("loss/"))]
     if metric is not None and metric not in curves:
         raise ConfigError(f"{directory.path} has no metric {metric!r}.")

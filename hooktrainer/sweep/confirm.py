@@ -133,7 +133,7 @@ def play_finals(sweep: Sweep) -> None:
     for one, place in zip(finalists, places, strict=True):
         one.final = None
         runs = [read_curves(RunDir(place / f"seed{seed}"), [METRIC]) for seed in seeds]
-        curves = [run[METRIC] for run in runs if METRIC in run and len(run[METRIC].frames)]
+        curves = [run[METRIC] for run in runs if METRIC in run]
         if place not in failures and len(curves) == count:
             cost = sweep.options.cpu_second * one.cpu_seconds / count
             total = count * (float(one.value or 0.0) + cost)

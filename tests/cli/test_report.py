@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -45,10 +46,12 @@ def test_json_has_estimates_with_their_intervals(call, two):
 
 def test_runs_that_are_left_out_are_listed(call, two):
     broken = write_run(two / "x", (1.0,), seed=9, status="failed", options={"lr": 0.1})
+    empty = write_run(two / "y", (math.nan,), seed=10, options={"lr": 0.1})
     done = call("report", two)
     assert f"left out: {broken.path}: it failed at 100 frames" in done.err
-    (left,) = reported(call, two)["left_out"]
-    assert left["run"] == str(broken.path)
+    assert f"left out: {empty.path}: it has no eval/return" in done.err
+    left = reported(call, two)["left_out"]
+    assert [one["run"] for one in left] == [str(broken.path), str(empty.path)]
 
 
 def test_the_page_is_written(call, two, tmp_path):

@@ -120,12 +120,15 @@ def test_a_narrow_terminal_empties_no_column(call, monkeypatch, tmp_path):
     assert (out.count("Q"), out.count("Z")) == (20, 20)
 
 
-def test_a_damaged_configuration_hides_no_other_run(call, six):
-    (six / "lr0.1_0" / "config.yaml").write_text("{")
+@pytest.mark.parametrize("file", ["config.yaml", "metrics.csv"])
+def test_a_damaged_file_hides_no_other_run(call, six, file):
+    (six / "lr0.1_0" / file).write_text("{")
     *others, broken = sorted(listed(call, six), key=lambda entry: entry["status"])
     assert [entry["status"] for entry in others] == 5 * ["finished"]
     assert broken["status"] == "unknown"
-    assert "lr0.1_0/config.yaml: " in broken["reason"]
+    assert f"lr0.1_0/{file}" in broken["reason"]
+    drawn = call("runs", six, "--curves")
+    assert (drawn.code, drawn.err) == (0, f"not read: {broken['reason']}\n")
     assert broken["reason"] in call("report", six, "--unfinished").err
 
 

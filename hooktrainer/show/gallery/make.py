@@ -252,7 +252,7 @@ def _shown(exhibit: Exhibit, env: str) -> str:
 def _times(curves: Mapping[str, Curve]) -> str:
     """Return a table of the time of each phase of a batch, averaged over the run."""
     steps = curves.get("time/step")
-    if steps is None or not len(steps.values):
+    if steps is None:
         return ""
     means = {  # over the log windows; one in which a hook did not run counts as 0
         name.removeprefix("time/"): float(curve.values.sum()) / len(steps.values)

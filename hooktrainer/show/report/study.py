@@ -12,6 +12,7 @@ import numpy as np
 from ...base.checks import TUNING_SEEDS
 from ...base.endings import ENDED
 from ...base.words import listed
+from ...errors import ConfigError
 from ...statistics import Curve, shared_frames
 from ...store.run_dir import RunDir
 from ..curves import read_curves
@@ -87,8 +88,11 @@ def read_study(
     counted: list[RunSummary] = []
     curves: dict[Path, Mapping[str, Curve]] = {}
     for run in runs:
-        curves[run.path] = read_curves(RunDir(run.path), [metric, "time/fps"])
-        why = _reason(run, metric, curves[run.path], unfinished)
+        try:
+            curves[run.path] = read_curves(RunDir(run.path), [metric, "time/fps"])
+            why = _reason(run, metric, curves[run.path], unfinished)
+        except ConfigError as error:  # its metrics.csv is damaged
+            why = str(error)
         if why is None:
             counted.append(run)
         else:

@@ -20,7 +20,7 @@ class RunSummary:
     """The state of a run.
 
     `status` is as in `run.json`; ``died`` if that is ``running`` and the process is gone;
-    ``unknown`` if `run.json` or `config.yaml` cannot be read. `reason` is why it ended, if not at
+    ``unknown`` if one of its files cannot be read. `reason` is why it ended, if not at
     its last frame, or why a file cannot be read. `unit` is what `frames` counts.
     `started` and `updated` are in seconds since 1970. `last` and `best` are of `metric`; `metrics`
     has the last value of all. `forked_from` has ``run_id``, ``path`` and ``frames`` of a
@@ -62,7 +62,7 @@ def summarize(
         options = run.read_config()
         return _summary(run, run.read(), options, metric, minimize)
     except (ValueError, TypeError, AttributeError, OSError) as error:  # damaged, or no run
-        return _summary(run, {"reason": str(error)}, options, metric, minimize)
+        return _summary(run, {"reason": str(error)}, options, None, minimize)
 
 
 def _summary(
