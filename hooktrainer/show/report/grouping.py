@@ -173,10 +173,15 @@ def _evidence(run: RunSummary) -> Any:
 def configuration(run: RunSummary) -> dict[str, Any]:
     """Return the options of a run that affect learning, nested ones joined by dots.
 
-    Options that are None are left out, because a run of an older version lacks them.
+    Options that are None are left out, because a run of an older version lacks them. Those that a
+    resume has changed are in ``changed``: the run is no seed of those that had them all along.
     """
     flat = flatten_config(run.options)
-    return {n: v for n, v in flat.items() if n not in FREE_AMONG_SEEDS and v is not None}
+    kept = {n: v for n, v in flat.items() if n not in FREE_AMONG_SEEDS and v is not None}
+    given = run.options.get("allow_change")
+    names = [str(n).replace("-", "_") for n in given] if isinstance(given, list) else []
+    changed = listed(name for name in names if name not in FREE_AMONG_SEEDS)
+    return kept | ({"changed": changed} if changed else {})
 
 
 def differing(runs: Sequence[RunSummary]) -> list[str]:

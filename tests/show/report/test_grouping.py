@@ -85,6 +85,19 @@ def test_hooks_of_ones_own_separate_groups(tmp_path):
     assert labels(tmp_path, {"hook": []}, {"hook": ["mine.py:Halve"]}) != ["toy"]
 
 
+def test_a_run_whose_options_a_resume_changed_is_no_seed_of_those_that_had_them(tmp_path):
+    whole, changed = {"lr": 0.1}, {"lr": 0.1, "allow_change": ["lr", "save-interval"]}
+    runs = [
+        write_run(tmp_path / f"{seed}", seed=seed, options=own)
+        for seed, own in enumerate(
+            [whole, whole, changed, whole | {"allow_change": ["log-interval"]}]
+        )
+    ]
+    groups = group_runs([summarize(run) for run in runs])
+    assert [[run.seed for run in group.runs] for group in groups] == [[0, 1, 3], [2]]
+    assert groups[1].label == "changed lr"
+
+
 def test_a_stopped_replay_does_not_replace_the_run_that_it_copies(tmp_path):
     run = write_run(tmp_path / "a", options={"lr": 0.1})
     shutil.copytree(run.path, tmp_path / "a-from-100")
