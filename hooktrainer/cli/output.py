@@ -19,7 +19,7 @@ from rich.text import Text
 
 from ..base.fs import write_atomically
 from ..base.words import duration as duration
-from ..base.words import printable, without_password
+from ..base.words import listed, printable, without_password
 from ..errors import ConfigError
 from ..store import Checkpoint, find
 from ..store.lookup import checkpoint_directory, find_runs, no_run, sweep_of
@@ -168,7 +168,11 @@ def open_run(path: Path) -> RunDir:
     require_directory(path)
     run = RunDir(path)
     if not run.holds_run and not any(NAME.fullmatch(one.name) for one in path.iterdir()):
-        raise FileNotFoundError(f"{path} holds no run: no run.json, no checkpoints.")
+        below = listed((one.path for one in find_runs(path)), most=3)
+        raise FileNotFoundError(
+            f"{path} holds no run: no run.json, no checkpoints."
+            + (f" Name one of its runs: {below}." if below else "")
+        )
     return run
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from tyro.conf import UseAppendAction
 
-from ..base.words import listed
+from ..base.words import did_you_mean, listed
 from ..errors import ConfigError
 from ..store import Best, EveryFrames, Last, Retention, Saved, Spread, list_checkpoints
 from ..store.lookup import recorded_best
@@ -54,6 +54,11 @@ def prune_checkpoints(
 
     directory = output.checkpoints_of(run)
     checkpoints = list_checkpoints(directory).checkpoints
+    known = {name for one in checkpoints for name in one.metrics}
+    for metric in (_best(text).metric for text in keep_best):
+        if metric not in known:
+            near = did_you_mean(metric, known) or f" They have {listed(sorted(known)) or 'none'}."
+            raise ConfigError(f"--keep-best {metric}: no checkpoint of {run} has it.{near}")
     best = recorded_best(checkpoints[::-1])
     return _carry_out(
         checkpoints,
