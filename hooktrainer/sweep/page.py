@@ -121,7 +121,8 @@ def importances(sweep: Sweep) -> Mapping[str, float]:
             found = get_param_importances(sweep.study, evaluator=PedAnovaImportanceEvaluator())
         except (ValueError, RuntimeError):  # of too few trials, or options that had one value
             return {}
-    return {name: float(value) for name, value in found.items()}
+    # All alike, as of one completed trial, they tell nothing.
+    return dict(found) if len({*found.values()}) > 1 else {}
 
 
 def importances_text(sweep: Sweep) -> str:

@@ -71,6 +71,13 @@ def test_the_command_trusts_an_environment_of_ones_own(tmp_path, monkeypatch):
     sweep.close()
 
 
+def test_one_trial_does_not_show_what_mattered(tmp_path):
+    sweep = make(tmp_path / "sweep", trials=2)
+    finish(sweep, 1.0)
+    assert importances(sweep) == {}
+    sweep.close()
+
+
 def test_the_page_has_trials_curves_and_what_mattered_and_needs_nothing_else(swept):
     page = sweep_page(swept, "the winner is <not> confirmed")
     assert "The winner is &lt;not&gt; confirmed." in page
