@@ -50,6 +50,7 @@ from ..errors import ConfigError, NotFoundError
 from ..policies.trust import code_of
 from ..store.run_dir import read_config
 from . import command_line
+from .seeds import OWN
 
 # -- Metadata of a run's field: marks and ranges.
 
@@ -491,6 +492,8 @@ def values_in(
     """
     subject = printable(file)
     plain = {n: v for n, v in read_named(file).items() if n not in {*_NOT_AGAIN, *given}}
+    if "seed" in given and plain.get("seeds") == OWN:  # it is not that one of several runs
+        del plain["seeds"]
     values = from_plain(kind, plain, subject)
     code = kind.code_in(values) if issubclass(kind, RunConfig) else None
     if code is not None and not trust:

@@ -15,6 +15,7 @@ from outcomes import is_gone, rows, wait_for
 
 from hooktrainer import ConfigError, TrainerHookBase
 from hooktrainer.algorithms import A2C, DQN, PPO
+from hooktrainer.algorithms.algorithm import parse
 from hooktrainer.algorithms.seed_runs import train_runs
 from hooktrainer.graphs import compiling
 from hooktrainer.run.seeds import as_seeds, words_of_seeds
@@ -101,6 +102,8 @@ def test_each_resumes_alone_and_by_its_own_configuration(tmp_path):
     assert {line.partition(":")[0] for line in said[0] ^ said[1]} == {"seed", "run_dir"}
     PPO.main(["--config", str(configs[1]), "--run-dir", str(tmp_path / "again")])
     assert rows(tmp_path / "again" / "seed1") == rows(tmp_path / "whole" / "seed1")
+    other = parse(PPO, ["--config", str(configs[1]), "--seed", "9"])
+    assert (other.seed, other.seeds) == (9, None)
 
 
 def test_a_seed_that_had_not_begun_branches_off_as_the_others_did(tmp_path):
