@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from ..hooks.stop_when import Condition
     from ..store import Checkpoint
 
-_LEFT_OUT = ("trace.json", "profile", "exception.pt")
+_LEFT_OUT = ("trace.json", "profile", "exception.pt", "mlflow.json", "wandb.json")
+"""The last two name the run on a server, which the copy must not continue."""
 Where = Annotated[str, shown_as("CONDITION")]
 
 
@@ -114,8 +115,6 @@ def branch(
     else:
         changed = re.sub(r"[^\w.]+", "-", " ".join(args)).strip("-")[:80]
         place = _beside(run, f"-{target.frames}-{changed or 'again'}")
-        if RunDir(place).holds_run:
-            raise TakenError(f"{place} is there already: name the new run with --run-dir.")
     if scripts.is_one_of_many(run):
         words = ["--seeds", "None", "--seed", str(RunDir(run).read().get("seed")), *words]
     words += ["--run-dir", str(place)]
