@@ -64,9 +64,9 @@ def describe(target: Target, args: ScriptArgs = (), /, *, json: Flag = False) ->
 
 def _of_script(target: str, args: Sequence[str]) -> list[dict[str, Any]]:
     """Run a script up to its call of ``train()``, with runs in a temporary directory."""
-    from ..trainer import Trainer
-
     trainable = find_trainable(target)
+    from ..trainer import Trainer  # which imports PyTorch
+
     words = without(args, RUN_OPTIONS)
     own = [] if trainable.script is None else [str(trainable.script.parent)]
     create, tables = RunDir.create, list[list[dict[str, Any]]]()

@@ -98,7 +98,7 @@ class WandbSink(Sender):
 
         value: Any
         if path.suffix == ".txt":
-            value = path.read_text()
+            value = path.read_text(encoding="utf-8")
         elif path.suffix == ".png":
             value = wandb.Image(str(path))
         else:
