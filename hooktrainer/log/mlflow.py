@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..base.endings import ENDED
+from ..base.fs import link
 from ..base.plain import flatten_config
 from ..base.words import shell_word
 from .sender import Sender
@@ -96,6 +97,7 @@ class MLflowSink(Sender):
             logging.getLogger(name).setLevel(logging.WARNING)
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+        _create_store(self._uri)
         client, options = MlflowClient(tracking_uri=self._uri), self.note["options"]
         experiment = client.get_experiment_by_name(options["experiment"])
         if experiment is None:
@@ -162,6 +164,26 @@ class MLflowSink(Sender):
         for start in range(0, len(every), at_once):
             batch = {kind: every[start : start + at_once]}
             self._client.log_batch(self._run_id, synchronous=True, **batch)
+
+
+def _create_store(uri: str) -> None:
+    """Create a SQLite store unless it exists; it appears complete, or not at all.
+
+    MLflow takes seconds to make its tables, and cannot use or complete those of a killed process.
+    """
+    from mlflow import MlflowClient
+
+    place = Path(uri.removeprefix(_SQLITE))
+    if not uri.startswith(_SQLITE) or place.exists():
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    new = place.with_name(f".tmp-{place.name}-{uuid.uuid4().hex[:8]}")
+    try:
+        MlflowClient(tracking_uri=f"{_SQLITE}{new}")
+        if not link(new, place) and not place.exists():  # of two at once, the first one's is kept
+            new.rename(place)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def public(uri: str) -> str:

@@ -339,6 +339,35 @@ def test_credentials_are_not_written(tmp_path):
     assert "secret" not in told + repr(sink)
 
 
+def test_a_store_is_created_whole_or_not_at_all(tmp_path, monkeypatch):
+    class Client:
+        """Makes the tables of a store, as MLflow's does; cut off at the first time."""
+
+        def __init__(self, tracking_uri):
+            file = Path(tracking_uri.removeprefix("sqlite:///"))
+            if not file.exists():
+                file.write_text("half")
+                begun.append(file)
+                if len(begun) == 1:
+                    raise KeyboardInterrupt
+                file.write_text("whole")
+
+        def get_experiment_by_name(self, name):
+            raise NotImplementedError
+
+    begun = []
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr("mlflow.MlflowClient", Client)
+    sink = MLflowSink(tmp_path, "e", "r")
+    with pytest.raises(KeyboardInterrupt):
+        sink.connect()
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(NotImplementedError):
+        sink.connect()
+    assert [path.name for path in tmp_path.iterdir()] == ["mlflow.db"]
+    assert (tmp_path / "mlflow.db").read_text() == "whole"
+
+
 @pytest.mark.slow
 def test_a_real_store_is_shared_by_the_runs_of_a_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
