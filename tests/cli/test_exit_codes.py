@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from finished_runs import write_run
 from warm_python import executable
 
 from hooktrainer.base.endings import ENDING_SIGNALS
+from hooktrainer.cli import main
 
 PAGE = Path(__file__).parents[2] / "docs/operate.md"
 SCRIPT = """
@@ -58,3 +62,16 @@ def test_the_page_lists_the_code_of_each_signal():
     rows = re.findall(r"^\| ([\d, -]+)", PAGE.read_text(), re.MULTILINE)
     codes = {int(code) for row in rows for code in re.findall(r"-?\d+", row)}
     assert codes == {0, 1, 2, -signal.SIGKILL, *(128 + number for number in ENDING_SIGNALS)}
+
+
+def test_a_closed_standard_output_is_no_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["runs", str(tmp_path)]) == 0
+    sys.stdout.close()
+
+
+def test_a_terminal_without_unicode_is_no_error(tmp_path, monkeypatch):
+    run = write_run(tmp_path / "a").path
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    assert main(["watch", str(run), "--once"]) == 0
+    assert main(["runs", str(run), "--curves"]) == 0
