@@ -168,7 +168,7 @@ def open_run(path: Path) -> RunDir:
     require_directory(path)
     run = RunDir(path)
     if not run.holds_run and not any(NAME.fullmatch(one.name) for one in path.iterdir()):
-        below = listed((one.path for one in find_runs(path)), most=3)
+        below = listed(sorted(one.parent for one in path.glob("*/run.json")), most=3)
         raise FileNotFoundError(
             f"{path} holds no run: no run.json, no checkpoints."
             + (f" Name one of its runs: {below}." if below else "")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import OmitArgPrefixes, Positional
 
+from ..base.checks import check_count
 from ..base.fs import write_atomically
 from ..base.words import listed
 from ..errors import ConfigError
@@ -62,6 +63,7 @@ def sweep(
     """
     from ..loop.signals import ending_cleanly
 
+    check_count("--confirm", confirm, least=0)
     with ending_cleanly():
         from ..sweep import Sweep
 

@@ -85,6 +85,7 @@ def place(folder, monkeypatch):
         (["describe", "run/checkpoints/q"], "there is no run run/checkpoints/q.\n"),
         (["tensorboard", "blank"], "nothing in blank"),
         (["watch", ".", "--interval", 0], "--interval=0.0: pass a positive number of seconds"),
+        (["sweep", "ppo", "--env", "CartPole-v1", "--confirm", -1], "--confirm=-1: pass"),
         (["verify-resume", "nope.py"], "there is no script nope.py."),
         (["verify-resume", "sacc"], "Did you mean sac"),
         (["verify-resume", "sac", "--kills", -1], "--kills=-1: pass an integer of 0 or more"),
