@@ -266,9 +266,9 @@ class Task(RunTask):
         check_actions(name, env_name, actions, fields.actions, mask_size, fields.collects)
         self.mask_key = MASK if mask_size else None
         groups = groups_of(self.observation_space)
+        self.is_asymmetric = groups.value is not groups.policy
         self.networks = self.value_networks = self._factory(groups.policy)
         self.in_keys = self.networks.in_keys
-        self.is_asymmetric = groups.value is not groups.policy
         if self.is_asymmetric:
             self.value_networks = self._factory(groups.value, of_value=True)
         self._made |= {"env": train, "env_kwargs": env_kwargs}
@@ -306,8 +306,9 @@ class Task(RunTask):
         encoder = fields.network
         if of_value and isinstance(encoder, nn.Module):
             encoder = None  # it is for what the policy sees
-        elif isinstance(encoder, Mapping) and isinstance(space, spaces.Dict):
-            encoder = {key: one for key, one in encoder.items() if key in space.spaces} or None
+        elif isinstance(encoder, Mapping) and self.is_asymmetric:
+            own = [key for key in encoder if (CRITIC in (key, key[0])) is of_value]
+            encoder = {key: encoder[key] for key in own} or None
         normalize = fields.normalize_observations
         return NetworkFactory(
             space, fields.num_cells, fields.activation, encoder=encoder, normalize=normalize

@@ -102,6 +102,12 @@ def test_networks_of_ones_own_go_to_who_sees_their_part():
     shapes = [tuple(p.shape) for p in trainer.loss_module.critic_network.parameters()]
     assert (7, 3) in shapes
     assert (5, 2) not in shapes
+    with pytest.raises(
+        ConfigError, match=r"\['polcy'\]: the observation has the keys \['policy'\]"
+    ):
+        algorithms.get("ppo")(
+            env=Guess, network={"polcy": torch.nn.Linear(2, 5)}, **SMALL
+        ).trainer()
 
 
 @pytest.mark.usefixtures("warm_python")

@@ -177,6 +177,19 @@ class _Pixels(nn.Module):
         return self.linear(image.flatten(1) / 255)
 
 
+class _Bits(nn.Linear):
+    def forward(self, bits):
+        return super().forward(bits.float())
+
+
+def test_every_encoder_of_a_key_is_used():
+    own = {("rest", "pair", "1"): _Bits(2, 4)}
+    options = {"network": own, "share_network": False}
+    loss = run("ppo", partial(AnyEnv, OBSERVATIONS["nested"], BOX), **options).trainer().loss_module
+    for network in (loss.actor_network, loss.critic_network):
+        assert any(isinstance(module, _Bits) for module in network.modules())
+
+
 def test_policy_and_value_share_a_trunk_where_there_are_images_or_where_asked():
     def networks(observation, **kwargs):
         made = run("ppo", partial(AnyEnv, OBSERVATIONS[observation], BOX), **kwargs).trainer()
@@ -215,6 +228,11 @@ def test_policy_and_value_share_a_trunk_where_there_are_images_or_where_asked():
             "Discrete.4.*action_mask of 3.*one of 4",
         ),
         (partial(AnyEnv, VECTOR, BOX), {"network": "natur"}, "Did you mean nature"),
+        (
+            partial(AnyEnv, OBSERVATIONS["nested"], BOX),
+            {"network": {"imag": "small"}},
+            r"\['imag'\]: the observation has the keys \['image', 'state', .*; name one of these",
+        ),
         (partial(AnyEnv, VECTOR, BOX), {"network": nn.Linear(4, 2)}, "does not map.*observation"),
         (
             partial(AnyEnv, VECTOR, spaces.Box(-np.inf, np.inf, (1,))),
