@@ -92,7 +92,7 @@ class ModelRollouts(TrainerHookBase):
         observation = collected["observation"]
         for _ in range(self.horizon):
             action = self.actor.act(observation)["action"]
-            following, reward = self.dynamics.sample(observation, action)
+            following, reward = self.dynamics.sample(observation, action.flatten(1))
             if self.terminates is None:
                 terminated = torch.zeros_like(reward, dtype=torch.bool)
             else:
@@ -146,11 +146,11 @@ class ModelRollouts(TrainerHookBase):
 
 
 def _transition(batch: TensorDictBase) -> Transition:
-    """Return observation, action, next observation and reward."""
+    """Return observation, action as a vector, next observation and reward."""
     following = batch.get("next")
     return (
         batch.get("observation"),
-        batch.get("action"),
+        batch.get("action").flatten(batch.ndim),
         following.get("observation"),
         following.get("reward"),
     )

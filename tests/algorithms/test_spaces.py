@@ -60,6 +60,7 @@ MAKES = {
     **dict.fromkeys(["dqn", "dsac"], REPLAY | {"optim_steps_per_batch": 2}),
     **dict.fromkeys(["sac", "td3", "ddpg"], REPLAY | {"optim_steps_per_batch": 2}),
     "dreamer": {**REPLAY, **SMALL_WORLD},
+    "mbpo": {**REPLAY, "fit_interval": 32, "fit_steps": 2, "num_rollouts": 8},
 }
 
 
@@ -100,6 +101,7 @@ def test_any_observation(name, observation, tmp_path):
     [
         *product(["ppo", "sac"], ACTIONS),
         *product(["a2c", "reinforce", "trpo", "dreamer"], ["dict"]),
+        *product(["td3", "mbpo"], ["matrix"]),
     ],
 )
 def test_any_action(name, action):
