@@ -157,7 +157,7 @@ class RunTask(AlgorithmTask, ABC):
 
     def _check_compiling(self) -> None:
         problem = None
-        for name, without in {"memory": None, "sde": False}.items():
+        for name, without in {"memory": None, "sde": False, "sigma_max": None}.items():
             if given := getattr(self._fields, name, without):
                 problem = f"{name}={given!r:.80} is carried from step to step", f"{name}={without}"
         if not self._compiles:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 from tensordict import NestedKey, TensorDictBase
@@ -75,22 +75,44 @@ class AdditiveGaussian(Actor):
         ConfigError: If the deviation is negative.
     """
 
+    not_in_graphs: ClassVar = frozenset({"_sigma"})
+    _sigma: float
+    _scale: Tensor
+
     def __init__(self, policy: DeterministicPolicy, sigma: float = 0.1) -> None:
         if sigma < 0:
             raise ConfigError(f"AdditiveGaussian: sigma={sigma} must not be negative.")
         super().__init__()
         self.policy = policy
+        # A compiled rollout reads this tensor; a Python number would be a constant in its graph.
+        like = policy.box.low
+        self.register_buffer("_scale", torch.zeros((), device=like.device), persistent=False)
         self.sigma = sigma
         self.in_keys = policy.in_keys
         self.out_keys = policy.out_keys
+
+    @property
+    def sigma(self) -> float:
+        """The current deviation."""
+        return self._sigma
+
+    @sigma.setter
+    def sigma(self, value: float) -> None:
+        self.__dict__["_sigma"] = value
+        self._scale.fill_(value)
 
     def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
         """The action ``[*batch, features]``, without gradient, as fast as possible."""
         out = self.policy.act(*inputs)
         if not is_deterministic():
             action = out["action"]
-            out["action"] = self.policy.box.perturb(action, self.sigma * torch.randn_like(action))
+            sigma = self._scale if torch.compiler.is_compiling() else self._sigma
+            out["action"] = self.policy.box.perturb(action, sigma * torch.randn_like(action))
         return out
+
+    def sample(self, *inputs: Tensor) -> dict[Any, Tensor]:
+        """The part of `act` needed at every step, for compiled rollouts: all of it."""
+        return self.act(*inputs)
 
     def get_extra_state(self) -> dict[str, float]:
         return {"sigma": self.sigma}

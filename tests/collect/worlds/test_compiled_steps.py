@@ -12,10 +12,12 @@ from torch import nn
 from toy_worlds import Embedded, Wind
 
 from hooktrainer import ConfigError, VectorCollector
-from hooktrainer.algorithms import PPO
+from hooktrainer.algorithms import PPO, TD3
 from hooktrainer.graphs import compiling
 from hooktrainer.networks import (
+    AdditiveGaussian,
     CategoricalPolicy,
+    DeterministicPolicy,
     DiagonalGaussianPolicy,
     GRUMemory,
     MemoryTrunk,
@@ -126,6 +128,28 @@ def test_an_attribute_that_changes_counts_in_every_step(monkeypatch):
         return before + batches(source, 2)
 
     assert_equal(played(True), played(False))
+
+
+def test_noise_can_change_without_another_graph(monkeypatch, capsys):
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
+
+    def played(compile: bool) -> list[TensorDict]:
+        torch.manual_seed(0)
+        policy = AdditiveGaussian(DeterministicPolicy(mlp(3, 1, (8,)), 1, -2.0, 2.0), 0.5)
+        source = collector("torch/Pendulum-v1", compile, 8, policy=policy)
+        before = batches(source, 1)
+        policy.sigma = 0.1
+        return before + batches(source, 2)
+
+    assert_equal(played(True), played(False), exactly=False)
+    assert capsys.readouterr().out.count("compiling") == 1
+
+
+def test_td3_collects_in_graphs():
+    fields = {"env": "torch/Pendulum-v1", "compile": "all", "total_frames": 64}
+    TD3(**fields).trainer().shutdown()
+    with pytest.raises(ConfigError, match=r"sigma_max=0.4 is carried from step to step: pass co"):
+        TD3(**fields, sigma_max=0.4).trainer()
 
 
 @pytest.mark.slow
