@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from ..networks import CategoricalPolicy
 from ..objectives import DiscreteSACLoss
-from ..run.config import Between, Count, Fraction, Number, Rate
+from ..run.config import Between, Count, Fraction, Needs, Number, Rate
 from ..trainer import Trainer
 from .algorithm import WithStochasticPolicy, algorithm
 from .check_spaces import Actions
@@ -36,7 +36,7 @@ class DSAC(ActorCriticOffPolicy, WithStochasticPolicy):
     """initial temperature, the weight of the entropy"""
     fixed_alpha: bool = False
     """whether the temperature is constant"""
-    target_entropy_ratio: Fraction = 0.3
+    target_entropy_ratio: Annotated[Fraction, Needs("fixed_alpha", (False,))] = 0.3
     """entropy that the temperature is adapted to, relative to that of uniform actions; 0.98 in the
     paper"""
     policy_delay: Count = 1

@@ -35,7 +35,7 @@ class SAC(WithSACCritics, WithStochasticPolicy, WithStateDependentExploration):
     """learning rate of the actor; None for that of the Q-functions"""
     fixed_alpha: bool = False
     """whether the temperature is constant"""
-    target_entropy: float | Literal["auto"] = "auto"
+    target_entropy: Annotated[float | Literal["auto"], Needs("fixed_alpha", (False,))] = "auto"
     """entropy that the temperature is adapted to; auto for minus the number of continuous
     action features, plus half of the greatest entropy of discrete ones"""
 

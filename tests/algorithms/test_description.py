@@ -160,12 +160,14 @@ def test_a_recipe_computes_what_its_algorithm_does(
         ("sac", {"dataset_fraction": 0.2}, "dataset"),
         ("dqn", {"noisy": True, "eps_end": 0.2}, "noisy=False"),
         ("td3", {"her_goals": 2}, "her"),
+        ("sac", {"fixed_alpha": True, "target_entropy": -2.0}, "fixed_alpha=False"),
+        ("dsac", {"fixed_alpha": True, "target_entropy_ratio": 0.5}, "fixed_alpha=False"),
     ],
 )
 def test_a_field_that_is_given_in_vain_is_refused(
     name: str, given: dict[str, Any], missing: str
 ) -> None:
-    env = "CartPole-v1" if name == "dqn" else "Pendulum-v1"
+    env = "CartPole-v1" if name in ("dqn", "dsac") else "Pendulum-v1"
     (*_, field), value = given, [*given.values()][-1]
     with pytest.raises(ConfigError) as refusal:
         algorithms.get(name)(env=env, **given).trainer()
