@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from gymnasium import spaces
 
@@ -23,7 +23,7 @@ class BC(Offline):
     Pomerleau, 1988, ALVINN: An Autonomous Land Vehicle in a Neural Network.
     """
 
-    deterministic: bool = False
+    deterministic_policy: bool = False
     """whether the policy is deterministic, for continuous actions; trained on the squared error"""
 
     actions: ClassVar[Actions] = "any"
@@ -33,10 +33,11 @@ class BC(Offline):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
-        if self.deterministic and not isinstance(task.action_space, spaces.Box):
+        if self.deterministic_policy and not isinstance(task.action_space, spaces.Box):
             raise ConfigError(
-                f"bc: deterministic=True is for continuous actions, and those of {task.env_name} "
-                f"are {task.action_space}: leave it out."
+                "bc: deterministic_policy=True is for continuous actions, and those of "
+                f"{task.env_name} are {task.action_space}: leave it out."
             )
-        actor: Any = task.deterministic_policy() if self.deterministic else self._policy(task)
+        drawn = not self.deterministic_policy
+        actor = self._policy(task) if drawn else task.deterministic_policy()
         return self._trainer(task, BCLoss(actor), actor)

@@ -19,6 +19,7 @@ from hooktrainer.algorithms.algorithm import parse
 from hooktrainer.base.plain import to_yaml
 from hooktrainer.collect.make_envs import agents_of, find_spec, is_several
 from hooktrainer.log import read_csv
+from hooktrainer.run.config import RunConfig
 
 ROOT = Path(__file__).parents[2]
 KINDS = [algorithms.get(name) for name in algorithms.names()]
@@ -130,6 +131,13 @@ def test_a_recipe_computes_what_its_algorithm_does(
     )
     assert theirs == own
     assert {"eval/return", "train/return"} <= own.keys()
+
+
+def test_no_algorithm_gives_an_option_of_every_run_another_meaning() -> None:
+    units = {"total_frames", "log_interval", "save_interval"}  # samples, of a data set
+    shared = {field.name for field in fields(RunConfig)} - units
+    for kind in {one for each in KINDS for one in each.__mro__} - {*RunConfig.__mro__}:
+        assert not shared & vars(kind).get("__annotations__", {}).keys(), kind
 
 
 @pytest.mark.parametrize(

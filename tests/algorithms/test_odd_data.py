@@ -38,6 +38,7 @@ def recorded(env: Any, path: Any) -> Dataset:
         ("dqn", DEEP, CHOICE, ONLINE),
         ("sac", VECTOR, spaces.Dict(a=BOX, b=CHOICE), ONLINE),
         ("bc", VECTOR, BOX, {}),
+        ("bc", VECTOR, BOX, {"deterministic_policy": True}),
         ("iql", VECTOR, BOX, {}),
         ("td3bc", VECTOR, spaces.Box(-1, 1, ()), {}),
         ("bc", DEEP, BOX, {}),
