@@ -26,6 +26,8 @@ class BC(Offline):
     deterministic_policy: bool = False
     """whether the policy is deterministic, for continuous actions; trained on the squared error"""
 
+    clip_actions = True  # where the policy's are not within bounds
+
     actions: ClassVar[Actions] = "any"
     tuned_for: ClassVar[Settings] = {
         "Pendulum-v1": {name: value for name, value in PENDULUM.items() if name != "tau"},

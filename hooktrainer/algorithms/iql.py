@@ -29,6 +29,8 @@ class IQL(OfflineValues):
     temperature: float = 1.0
     """inverse temperature of the actor's weights, exp(temperature * advantage)"""
 
+    clip_actions = True  # which may be drawn beyond their bounds
+
     actions: ClassVar[Actions] = "discrete or continuous"
     tuned_for: ClassVar[Settings] = {
         "Pendulum-v1": PENDULUM | {"num_cells": (128, 128)},

@@ -43,6 +43,7 @@ def recorded(env: Any, path: Any) -> Dataset:
         ("td3bc", VECTOR, spaces.Box(-1, 1, ()), {}),
         ("bc", DEEP, BOX, {}),
         ("bc", DEEP, spaces.Dict(a=BOX, b=CHOICE), {}),
+        ("bc", VECTOR, spaces.Dict(a=spaces.Box(5, 6, (2,)), b=CHOICE), {}),  # which refuses others
         ("cql", DEEP, CHOICE, {}),
         ("cql", DEEP, BOX, {}),
         ("iql", DEEP, CHOICE, {}),
