@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import torch
+from tensordict import NestedKey
 from torch import Tensor, nn
 
 from ..base.checks import check_count, check_fraction, check_positive
@@ -30,7 +31,8 @@ class SACLoss(DelayedActorLoss):
         alpha_init: Initial temperature, the weight of the entropy.
         fixed_alpha: Whether the temperature is constant; then ``loss_alpha`` trains nothing.
         target_entropy: Target of the temperature; ``"auto"`` for minus the number of continuous
-            action features, plus half of the greatest entropy of discrete ones.
+            action features, plus half of the greatest entropy of discrete ones, in each state of
+            those that its action mask allows.
         policy_delay: The actor and the temperature are trained at every n-th call.
     """
 
@@ -55,7 +57,9 @@ class SACLoss(DelayedActorLoss):
             self.register_buffer("log_alpha", log_alpha)
         else:
             self.log_alpha = nn.Parameter(log_alpha)
+        self._mask_key: NestedKey | None = None
         if target_entropy == "auto":
+            self._mask_key = getattr(actor_network, "action_mask_key", None)
             distribution = getattr(actor_network, "distribution", None)
             target_entropy = (
                 -self.actor_network.action_features
@@ -101,12 +105,20 @@ class SACLoss(DelayedActorLoss):
         action, log_prob = self._drawn(entries)
         value = self._for_policy(self._values(self._critics, entries, action, frozen=True))
         surprise = log_prob.detach()
+        missing = surprise + self._target_entropy(entries)
         return {
             "loss_actor": self._reduce(alpha * log_prob - value, entries),
-            "loss_alpha": self._reduce(-self.log_alpha * (surprise + self.target_entropy), entries),
+            "loss_alpha": self._reduce(-self.log_alpha * missing, entries),
             "alpha": alpha,
             "entropy": -surprise.mean(),
         }
+
+    def _target_entropy(self, entries: Entries) -> Tensor | float:
+        """Return the target, of each state if a mask forbids actions there."""
+        if self._mask_key is None:
+            return self.target_entropy
+        mask = entries[self._mask_key].flatten(0, -2)
+        return self.actor_network.distribution.target_entropy_within(mask)
 
     def _for_policy(self, values: Tensor) -> Tensor:
         """Return the values ``[batch]`` that the actor maximizes, of ``[networks, batch]``."""

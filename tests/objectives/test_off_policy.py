@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 import torchrl.objectives as torchrl
+from gymnasium import spaces
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torch import nn
@@ -16,8 +17,10 @@ from hooktrainer.errors import ConfigError
 from hooktrainer.networks import (
     DeterministicPolicy,
     DiagonalGaussianPolicy,
+    Policy,
     TanhGaussianPolicy,
     ValueNetwork,
+    distribution_for,
     mlp,
 )
 from hooktrainer.objectives import CQLLoss, DDPGLoss, IQLLoss, SACLoss, TD3Loss
@@ -247,3 +250,36 @@ def test_cql_without_penalty_is_sac_without_entropy():
     theirs = drawn(SACLoss(*networks, alpha_init=1e-20, fixed_alpha=True), batch)
     torch.testing.assert_close(ours["loss_qvalue"], theirs["loss_qvalue"])
     assert set(ours.keys()) == {*theirs.keys(), "loss_cql"}
+
+
+@pytest.mark.parametrize(
+    ("space", "most"),
+    [
+        (spaces.Discrete(10), math.log(2)),
+        (spaces.MultiDiscrete([4, 6]), 0.0),  # one of each
+        (spaces.MultiBinary(10), 2 * math.log(2)),
+        (spaces.Dict(a=spaces.Discrete(10), b=spaces.Box(-1, 1, (3,))), math.log(2)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_target_of_the_entropy_is_that_of_the_allowed_actions(space, most):
+    """Half of the greatest entropy of ten actions is out of reach where two are allowed."""
+    distribution = distribution_for(space, "squashed")
+    layer = nn.Linear(3, distribution.parameter_features)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)  # all actions are equally likely
+    actor = Policy(layer, distribution, out_keys=["action"], action_mask_key="action_mask")
+    width = math.prod(distribution.encoded_shape)
+    loss = SACLoss(actor, ValueNetwork(mlp(3 + width, 1), ["observation", "action"]))
+    mask = torch.zeros(8, 10, dtype=torch.bool)
+    mask[:, [0, 5]] = True
+    seen = {"observation": torch.randn(8, 3), "action_mask": mask}
+    ends = {"reward": torch.randn(8, 1), "terminated": torch.zeros(8, 1, dtype=torch.bool)}
+    batch = TensorDict({**seen, "next": TensorDict({**seen, **ends}, [8])}, [8])
+    batch["action"] = actor.act(*actor.inputs(batch))["action"]
+    loss(batch)["loss_alpha"].backward()
+    drawn = -3.0 if isinstance(space, spaces.Dict) else 0.0  # of the continuous part
+    target = distribution.target_entropy_within(mask)
+    torch.testing.assert_close(target, torch.full((8,), 0.5 * most + drawn))
+    if not drawn:
+        assert loss.log_alpha.grad.item() == pytest.approx(0.5 * most, abs=1e-5)  # which lowers it

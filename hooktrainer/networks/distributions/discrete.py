@@ -112,6 +112,10 @@ class ActionDistribution(nn.Module, ABC):
         """
         return -float(math.prod(self.shape))
 
+    def target_entropy_within(self, mask: Tensor) -> Tensor | float:
+        """`target_entropy` in states with an action mask, ``[*batch, mask_size]``."""
+        return self.target_entropy
+
     def masked(self, parameters: Tensor, mask: Tensor) -> Tensor:
         """The parameters restricted to actions that ``mask`` ``[*batch, mask_size]`` allows."""
         raise NotImplementedError(f"{type(self).__name__} takes no action mask.")
@@ -143,6 +147,11 @@ class Discrete(ActionDistribution):
 
     def masked(self, parameters: Tensor, mask: Tensor) -> Tensor:
         return forbid(parameters, mask)
+
+    def target_entropy_within(self, mask: Tensor) -> Tensor | float:
+        uniform = self.masked(torch.zeros_like(mask, dtype=torch.get_default_dtype()), mask)
+        action = self.sample(uniform, (), True)["action"]
+        return 0.5 * self.log_prob_and_entropy(uniform, action)[1]
 
     def rsample(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         action = self.sample(parameters, ("action",), False)["action"]

@@ -118,6 +118,11 @@ class Joint(ActionDistribution):
     def target_entropy(self) -> float:
         return sum(part.target_entropy for part in self.parts)
 
+    def target_entropy_within(self, mask: Tensor) -> Tensor | float:
+        masks = mask.split_with_sizes([part.mask_size for part in self.parts], -1)
+        pairs = zip(self.parts, masks, strict=True)
+        return sum(part.target_entropy_within(allowed) for part, allowed in pairs)
+
     def masked(self, parameters: Tensor, mask: Tensor) -> Tensor:
         masks = mask.split_with_sizes([part.mask_size for part in self.parts], -1)
         return torch.cat(
