@@ -22,8 +22,8 @@ from ..hooks import (
 )
 from ..log import generate_exp_name
 from ..loop.hook import AFTER
-from ..networks import QNetwork
-from ..objectives import DQNLoss, HardUpdate, SoftUpdate
+from ..networks import CategoricalQNetwork, QNetwork
+from ..objectives import CategoricalDQNLoss, DQNLoss, HardUpdate, SoftUpdate
 from ..replay import PrioritizedSampler, RandomSampler, ReplayBuffer, SamplerWithoutReplacement
 from ..run.get_logger import get_logger
 from ..trainer import Trainer
@@ -164,8 +164,9 @@ def make_dqn_loss(model: Any, cfg: Any) -> tuple[Any, Any]:
     """Build the loss of deep Q-learning.
 
     Args:
-        model: The network: a `QNetwork`, for the loss of `hooktrainer.objectives`, or TorchRL's
-            ``QValueActor`` or ``DistributionalQValueActor``, for TorchRL's.
+        model: The network: a `QNetwork` or `CategoricalQNetwork`, for the losses of
+            `hooktrainer.objectives`, or TorchRL's ``QValueActor`` or
+            ``DistributionalQValueActor``, for TorchRL's.
         cfg: A `LossConfig`, or an object with its attributes.
 
     Returns:
@@ -184,11 +185,13 @@ def make_dqn_loss(model: Any, cfg: Any) -> tuple[Any, Any]:
             return helpers.make_dqn_loss(model, cfg)
         theirs = DistributionalDQNLoss(model, gamma=cfg.gamma, delay_value=delay)
         return theirs, make_target_updater(cfg, theirs)
-    if cfg.distributional:
-        raise ConfigError("cfg.distributional=True needs torchrl's DistributionalQValueActor.")
-    loss_module = DQNLoss(
-        model, gamma=cfg.gamma, loss_function=cfg.loss_function, delay_value=delay
-    )
+    if cfg.distributional and not isinstance(model, CategoricalQNetwork):
+        raise ConfigError(
+            f"cfg.distributional=True needs a CategoricalQNetwork, not a {type(model).__name__}; "
+            "or torchrl's DistributionalQValueActor."
+        )
+    kind = CategoricalDQNLoss if cfg.distributional else DQNLoss
+    loss_module = kind(model, gamma=cfg.gamma, loss_function=cfg.loss_function, delay_value=delay)
     return loss_module, make_target_updater(cfg, loss_module)
 
 

@@ -17,8 +17,8 @@ from torchrl.envs import EnvBase, GymEnv, ParallelEnv
 from torchrl.modules import DistributionalQValueActor
 
 from hooktrainer import ConfigError, VectorCollector, builders
-from hooktrainer.networks import EpsilonGreedy, QNetwork, mlp
-from hooktrainer.objectives import DQNLoss, HardUpdate, SoftUpdate
+from hooktrainer.networks import CategoricalQNetwork, EpsilonGreedy, QNetwork, mlp
+from hooktrainer.objectives import CategoricalDQNLoss, DQNLoss, HardUpdate, SoftUpdate
 from hooktrainer.replay import PrioritizedSampler, SamplerWithoutReplacement
 
 # -- environments ----------------------------------------------------------------------------------
@@ -135,6 +135,19 @@ def test_a_distributional_loss():
     loss, updater = builders.make_dqn_loss(actor, cfg)
     assert loss(QBatch(5))["loss"].isfinite()
     updater.step()
+
+
+def test_a_categorical_q_network_gets_our_distributional_loss():
+    def model(kind, outputs, *number):
+        return kind(mlp(4, outputs), *number, in_keys=["observation_vector"])
+
+    cfg = config(distributional=True)
+    loss, updater = builders.make_dqn_loss(model(CategoricalQNetwork, 6, 3), cfg)
+    assert isinstance(loss, CategoricalDQNLoss)
+    assert loss(QBatch(5))["loss"].isfinite()
+    updater.step()
+    with pytest.raises(ConfigError, match="needs a CategoricalQNetwork, not a QNetwork; or"):
+        builders.make_dqn_loss(model(QNetwork, 2), cfg)
 
 
 def test_without_target_networks():
