@@ -12,6 +12,7 @@ from torch import nn
 from ..collect.action_format import action_format_of
 from ..errors import ConfigError
 from ..hooks import Distillation, ReplayBufferTrainer, Schedule, TeacherMixture
+from ..hooks.distillation import only_acts
 from ..loop.hook import register_all
 from ..objectives import ImitationLoss
 from ..optim import FlatAdam
@@ -68,7 +69,7 @@ class DAgger(EnvAlgorithm):
             loss_module = ImitationLoss(student, "mse")
         else:
             student = task.mixed_policy(task.networks)
-            loss_module = ImitationLoss(student, "kl", certain=isinstance(teacher, LoadedPolicy))
+            loss_module = ImitationLoss(student, "kl", certain=only_acts(teacher))
         mixture = TeacherMixture(student, teacher)
         trainer = task.trainer(
             task.collector(mixture, self.num_envs, self.steps_per_batch),

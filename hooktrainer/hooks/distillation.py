@@ -13,7 +13,7 @@ from ..base.checks import check_fraction, check_rate
 from ..errors import ConfigError
 from ..loop.hook import EARLY, TrainerHookBase
 from ..loop.loop import Loop
-from ..networks import MemoryTrunk
+from ..networks import MemoryTrunk, QNetwork
 from ..networks.head import Actor, is_deterministic
 from ..objectives.common import Loss, Term
 from ..objectives.from_data import PREFIX, ImitationLoss
@@ -34,8 +34,8 @@ class Distillation(TrainerHookBase):
     and is not saved: pass the same one to a resumed run.
 
     Args:
-        teacher: A policy without memory from `hooktrainer.networks`, or a result of `load_policy`,
-            which only gives its best actions.
+        teacher: A policy or `QNetwork` without memory, from `hooktrainer.networks`, or a result of
+            `load_policy`; of the last two only the best actions are known.
         coeff: Factor of the added loss.
         kind: Kind of the added loss: ``"mse"`` or ``"kl"``, see `ImitationLoss`.
 
@@ -51,17 +51,17 @@ class Distillation(TrainerHookBase):
     def __init__(
         self, teacher: Any, *, coeff: float = 1.0, kind: Literal["mse", "kl"] = "mse"
     ) -> None:
-        self.loaded = isinstance(teacher, LoadedPolicy)
+        loaded = isinstance(teacher, LoadedPolicy)
         name = type(teacher).__name__
-        if not self.loaded and not hasattr(teacher, "evaluate"):
+        if not loaded and not hasattr(teacher, "evaluate"):
             raise ConfigError(
                 f"Distillation({name}): pass a policy of hooktrainer.networks, or of load_policy."
             )
         problem = None
         remembers = isinstance(getattr(teacher, "trunk", None), MemoryTrunk)
-        if teacher.recurrent if self.loaded else remembers:
+        if teacher.recurrent if loaded else remembers:
             problem = "has a memory"
-        elif self.loaded and teacher.interface.action is None:
+        elif loaded and teacher.interface.action is None:
             problem = "gives several actions, or those of several agents"
         if problem is not None:
             raise ConfigError(
@@ -99,7 +99,8 @@ class Distillation(TrainerHookBase):
                 raise ConfigError(
                     f"Distillation: {type(loss).__name__} has no policy that could be taught."
                 )
-            own = ImitationLoss(student, self.kind, coeff=self.coeff, certain=self.loaded)
+            certain = only_acts(self.teacher)
+            own = ImitationLoss(student, self.kind, coeff=self.coeff, certain=certain)
             loss.add_term(
                 Term(own.in_keys, own.to(next(loss.parameters()).device).losses, own.hint)
             )
@@ -121,11 +122,18 @@ def taught_by(
     if isinstance(teacher, LoadedPolicy):
         return {"action": _best_action(teacher, batch)}
     parameters = teacher.evaluate(*(batch[key] for key in teacher.in_keys))
+    if isinstance(teacher, QNetwork):
+        return {"action": parameters.argmax(-1)}
     distribution = getattr(teacher, "distribution", None)
     if distribution is None:
         return {"action": parameters}
     sample = distribution.sample(parameters, ("action", *keys), deterministic=True)
     return distribution.complete(sample, ("action", *keys))
+
+
+def only_acts(teacher: Any) -> bool:
+    """Whether there is no closed form of the divergence from a teacher, but only its actions."""
+    return not getattr(getattr(teacher, "distribution", None), "kl_keys", ())
 
 
 def _best_action(teacher: LoadedPolicy, batch: TensorDictBase) -> torch.Tensor:

@@ -20,7 +20,14 @@ from hooktrainer.errors import ConfigError
 from hooktrainer.hooks import TeacherMixture
 from hooktrainer.hooks.distillation import taught_by
 from hooktrainer.loop import Progress
-from hooktrainer.networks import CategoricalPolicy, DeterministicPolicy, mlp
+from hooktrainer.networks import (
+    CategoricalPolicy,
+    DeterministicPolicy,
+    Policy,
+    QNetwork,
+    distribution_for,
+    mlp,
+)
 from hooktrainer.policies import PolicyRecorder
 
 SMALL = {"num_cells": (8,), "steps_per_batch": 5, "optim_steps_per_batch": 3, "batch_size": 16}
@@ -131,6 +138,39 @@ def test_the_student_becomes_the_teacher(form, saved):
     agree = student.evaluate(stored["observation"]).argmax(-1)
     expected = make_teacher().evaluate(stored["observation"]).argmax(-1)
     assert (agree == expected).float().mean() > 0.95
+
+
+OBSERVED = spaces.Box(-1, 1, (3,))
+
+
+def random_policy(space: spaces.Space) -> Policy:
+    distribution = distribution_for(space, "squashed")
+    network = mlp(3, distribution.parameter_features)
+    return Policy(network, distribution, out_keys=["action"])
+
+
+@pytest.mark.parametrize(
+    ("action", "make_policy"),
+    [
+        (spaces.Discrete(4), lambda space: QNetwork(mlp(3, 4))),
+        (spaces.MultiDiscrete([3, 2]), random_policy),
+        (spaces.MultiBinary(3), random_policy),
+        (spaces.Dict(a=spaces.Discrete(2), b=spaces.Box(0, 2, (2,))), random_policy),
+    ],
+    ids=["values", "multi discrete", "multi binary", "dict"],
+)
+def test_of_other_teachers_the_best_actions_are_learned(action, make_policy):
+    torch.manual_seed(0)
+    teacher = make_policy(action)
+    trainer = DAgger(env=partial(AnyEnv, OBSERVED, action), teacher=teacher, **SMALL).trainer()
+    trainer.train()
+    stored = trainer.registry.modules["replay_buffer"].replay_buffer._storage[:80]
+    with set_exploration_type(ExplorationType.DETERMINISTIC):
+        expected = teacher.act(stored["observation"])["action"]
+    torch.testing.assert_close(stored["teacher_action"], expected)
+    student = trainer.loss_module.actor_network
+    log_prob, _ = student.log_prob_and_entropy([stored["observation"]], stored["teacher_action"])
+    torch.testing.assert_close(trainer.loss_module(stored)["loss_imitation"], -log_prob.mean())
 
 
 def test_teachers_of_another_environment_are_refused(saved):
