@@ -70,6 +70,8 @@ def test_the_rows_that_are_shipped_can_be_made_again():
     for recipe in recipes.values():
         for words in filter(None, (recipe.train, recipe.prepare)):
             assert find_trainable(words[0]).name == words[0]
+            # What a row begins with must not depend on the processor either.
+            assert words is recipe.train or ("--deterministic" in words) == recipe.deterministic
     for row in rows.values():
         seeds = list(row.digests)
         assert seeds == list(range(seeds[0], seeds[-1] + 1))  # as its command says
