@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from tensordict import (
     NestedKey,
-    TensorDict,
     TensorDictBase,
     is_leaf_nontensor,
     is_non_tensor,
@@ -73,7 +72,6 @@ class ReplayBuffer:
         self.scratch_dir = scratch_dir
         self.generator = generator
         self.write_count = 0
-        self._storage: TensorDict | None = None
         self._columns: dict[NestedKey, Any] = {}
         capacity = getattr(self.sampler, "max_size", max_size)
         if capacity < max_size:
@@ -108,7 +106,7 @@ class ReplayBuffer:
             KeyError: If an entry is missing or new; then nothing is written.
         """
         data = valid_steps(data)
-        if self._storage is None:
+        if not self._columns:
             self._allocate(data)
         number = data.numel()
         total = self.write_count + number
@@ -194,8 +192,9 @@ class ReplayBuffer:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state; its tensors are views of the buffer's, not copies."""
+        rows = {key: torch.as_tensor(column[: len(self)]) for key, column in self._columns.items()}
         return {
-            "storage": None if self._storage is None else self._storage[: len(self)],
+            "storage": tensordict_of(rows, torch.Size([len(self)]), self.device) if rows else None,
             "write_count": self.write_count,
             "sampler": self.sampler.state_dict(),
             "generator": None if self.generator is None else self.generator.get_state(),
@@ -215,9 +214,10 @@ class ReplayBuffer:
                 f"max_size={self.max_size}: build the buffer with the size it was saved with."
             )
         if storage is not None:
-            if self._storage is None:
+            if not self._columns:
                 self._allocate(storage)
-            self._storage[:saved] = storage  # type: ignore[index]
+            for column, values in self._rows(storage, saved):
+                _write(column[:saved], values)
         self.write_count = write_count
         self.sampler.load_state_dict(state_dict["sampler"])
         if self.generator is not None:
@@ -236,11 +236,11 @@ class ReplayBuffer:
                     "SelectKeys, or take TorchRL's TensorDictReplayBuffer."
                 )
         if self.scratch_dir is not None:
-            self._storage = row.expand(self.max_size).memmap_like(prefix=self.scratch_dir)
+            rows = row.expand(self.max_size).memmap_like(prefix=self.scratch_dir)
         else:
             self._check_memory(row)
-            self._storage = row.apply(self._column, batch_size=[self.max_size], device=self.device)
-        self._columns = {key: _quickest(column) for key, column in self._storage.items(True, True)}
+            rows = row.apply(self._column, batch_size=[self.max_size], device=self.device)
+        self._columns = {key: _quickest(column) for key, column in rows.items(True, True)}
 
     def _check_memory(self, row: TensorDictBase) -> None:
         """Refuse rows that this machine cannot hold, of which only those written take memory."""
@@ -256,7 +256,7 @@ class ReplayBuffer:
     def _column(self, row: Tensor) -> Tensor:
         """A tensor of zeros, ``[max_size, *row]``; on the CPU of pages that take no memory yet."""
         shape = (self.max_size, *row.shape)
-        if self.device.type != "cpu":
+        if self.device.type != "cpu" or not row.nbytes:
             return torch.zeros(shape, dtype=row.dtype, device=self.device)
         zeros = np.zeros(self.max_size * row.nbytes, np.uint8)
         return torch.from_numpy(zeros).view(row.dtype).view(shape)

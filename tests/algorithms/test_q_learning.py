@@ -54,7 +54,7 @@ def test_continuous_actions_have_n_step_returns(name, tmp_path):
     make = partial(make_small, name, n_steps=3, **FEW, **SAVED)
     whole, _ = assert_resumed_is_whole(make, tmp_path, 240, 150)
     buffer = whole.registry.modules["replay_buffer"].replay_buffer
-    rows = buffer._storage[: len(buffer)]
+    rows = buffer.state_dict()["storage"]
     assert set(rows["steps_to_next_obs"].flatten().tolist()) >= {3}
 
 

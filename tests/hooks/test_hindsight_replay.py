@@ -70,10 +70,8 @@ def small_run(**options: Any) -> Trainer:
 
 
 def stored(hook: HindsightReplay) -> list[float]:
-    buffer: Any = hook.replay_buffer
-    return (
-        [] if not len(buffer) else buffer._storage["observation"][: len(buffer)].flatten().tolist()
-    )
+    storage: Any = hook.replay_buffer.state_dict()["storage"]
+    return [] if storage is None else storage["observation"].flatten().tolist()
 
 
 def test_episodes_are_stored_when_they_end_over_batches_and_environments():

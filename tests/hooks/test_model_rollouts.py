@@ -72,12 +72,12 @@ def test_a_rollout_follows_the_policy_in_the_model():
     hook.replay_buffer.extend(transitions(50))
     hook.imagine()
     first, second, third = (
-        {key: hook.model_buffer._storage[start : start + 5].get(key) for key in KEYS}
+        {key: hook.model_buffer.state_dict()["storage"][start : start + 5].get(key) for key in KEYS}
         for start in (0, 5, 10)
     )
     assert second["observation"].equal(first["next", "observation"])
     assert third["observation"].equal(second["next", "observation"])
-    starts = hook.replay_buffer._storage[:50]["observation"].tolist()
+    starts = hook.replay_buffer.state_dict()["storage"][:50]["observation"].tolist()
     assert all(row in starts for row in first["observation"].tolist())
     assert first["action"].abs().max() <= 1.0
 

@@ -39,7 +39,7 @@ def stored(hook: MultiStepReplay) -> list[tuple[float, ...]]:
     buffer = hook.replay_buffer
     if not len(buffer):
         return []
-    rows = buffer._storage[: len(buffer)]
+    rows = buffer.state_dict()["storage"]
     columns = [rows[key].flatten().tolist() for key in ("observation", *KEYS[2:0:-1], KEYS[3])]
     return sorted(zip(*columns, rows[STEPS].flatten().tolist(), strict=True))
 
@@ -119,7 +119,7 @@ def test_equals_torchrls():
     theirs = MultiStep(0.9, 4)(whole)
     hook = make_hook(4, 0.9)
     hook.extend(batch)
-    ours = hook.replay_buffer._storage[: len(hook.replay_buffer)]
+    ours = hook.replay_buffer.state_dict()["storage"]
     assert len(ours) == 3 * 40 - 3 * 3  # the last three of each environment wait
     index = {x: k for k, x in enumerate(theirs["observation"].flatten().tolist())}
     theirs = theirs.reshape(-1)[[index[x] for x in ours["observation"].flatten().tolist()]]
@@ -148,7 +148,7 @@ def test_collected_steps_of_every_autoreset_mode(mode):
         hook.extend(batch)
         number += count_valid(batch)
     collector.shutdown()
-    rows = hook.replay_buffer._storage[: len(hook.replay_buffer)]
+    rows = hook.replay_buffer.state_dict()["storage"]
     steps = rows[STEPS].flatten()
     assert number - 6 <= len(rows) <= number
     assert torch.equal(rows["next", "reward"].flatten(), steps.float())

@@ -42,8 +42,8 @@ def example(trainer: Any) -> SequenceReplay:
 
 
 def stored(hook: SequenceReplay) -> list[list[float]]:
-    buffer = hook.replay_buffer
-    return [] if buffer._storage is None else buffer._storage["observation"][: len(buffer)].tolist()
+    storage = hook.replay_buffer.state_dict()["storage"]
+    return [] if storage is None else storage["observation"].tolist()
 
 
 def test_sequences_overlap_and_continue_over_batches():
@@ -60,7 +60,7 @@ def test_sequences_overlap_and_continue_over_batches():
     firsts = [row[0] for row in stored(hook)]
     assert firsts == [0, 100, 3, 103, 6, 106, 9, 109]
     assert all(row == [row[0] + k for k in range(5)] for row in stored(hook))
-    row = hook.replay_buffer._storage[2]
+    row = hook.replay_buffer.state_dict()["storage"][2]
     assert row["memory", "h"].tolist() == [[-3.0]]  # the first alone
     assert row["next", "reward"].flatten().tolist() == [3.5, 4.5, 5.5, 6.5, 7.5]
     assert set(row.keys(True, True)) == set(KEYS)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import copy
 import itertools
 import os
+import pickle
 from pathlib import Path
 
 import pytest
@@ -169,3 +171,20 @@ def test_rows_take_memory_once_they_are_written():
         ConfigError, match=r"max_size=.* transitions of 8,000 bytes need .* GB, and"
     ):
         ReplayBuffer(page * pages // 4_000).extend(TensorDict({"x": torch.ones(1, 2000)}, [1]))
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_a_copy_saves_what_it_samples(duplicate):
+    buffer = ReplayBuffer(10)
+    buffer.extend(make_data(0, 5))
+    twin = duplicate(buffer)
+    twin.extend(make_data(5, 4))
+    assert contents(twin) == list(range(9))
+    assert set(twin.sample(100)["action"].tolist()) == set(range(9))
+    assert contents(buffer) == list(range(5))
+
+
+def test_an_entry_may_have_no_elements():
+    buffer = ReplayBuffer(10)
+    buffer.extend(TensorDict(nothing=torch.zeros(4, 0), action=torch.arange(4), batch_size=[4]))
+    assert buffer.sample(2)["nothing"].shape == (2, 0)

@@ -88,7 +88,7 @@ def test_our_own_buffer_is_filled(form, saved):
     assert len(buffer) == 60
     # The oldest first: TorchRL's ring holds the last 60 of 100, from its cursor on.
     newest = there.buffer[:]["observation"].roll(-(100 % 60), 0)
-    assert buffer._storage[:60]["observation"].equal(newest)
+    assert buffer.state_dict()["storage"][:60]["observation"].equal(newest)
     trainer.shutdown()
 
 
