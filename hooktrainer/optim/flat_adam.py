@@ -30,7 +30,8 @@ class FlatAdam(torch.optim.Optimizer):
             2019, arXiv:1711.05101).
 
     Raises:
-        ConfigError: If the parameters of a group differ in dtype or device.
+        ConfigError: If the parameters of a group differ in dtype or device, or an option is
+            invalid.
 
     Examples:
         >>> optimizer = FlatAdam(loss_module.parameters(), lr=3e-4)
@@ -50,7 +51,7 @@ class FlatAdam(torch.optim.Optimizer):
         decoupled_weight_decay: bool = False,
     ) -> None:
         defaults = {
-            "lr": check_rate("lr", lr),
+            "lr": lr,
             "betas": betas,
             "eps": eps,
             "weight_decay": weight_decay,
@@ -69,6 +70,7 @@ class FlatAdam(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters, which become views of one tensor."""
         super().add_param_group(param_group)
+        _check(self.param_groups[-1])
         flat = FlatGroup(self.param_groups[-1]["params"])
         self.flat_groups.append(flat)
         self.state.update(flat.states)  # type: ignore[arg-type]
@@ -143,12 +145,36 @@ class FlatAdam(torch.optim.Optimizer):
         """Restore the state of a `FlatAdam` or a ``torch.optim.Adam``.
 
         Raises:
-            ConfigError: If the parameters of a group differ in their number of steps.
+            ConfigError: If the parameters of a group differ in their number of steps, or it is the
+                state of another optimizer.
         """
+        for group in state_dict["param_groups"]:
+            if missing := sorted(self.defaults.keys() - group.keys()):
+                raise ConfigError(
+                    f"FlatAdam: the state has no {missing[0]!r}, so it is not of Adam or AdamW."
+                )
+            _check(group)
         super().load_state_dict(state_dict)
+
+    @torch.no_grad()
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore what was pickled or, from `load_state_dict`, groups and state."""
+        super().__setstate__(state)
+        if "flat_groups" not in vars(self):  # a copy, whose parameters are no views
+            self.flat_groups = [FlatGroup(group["params"]) for group in self.param_groups]
         for flat in self.flat_groups:
             flat.load([self.state.get(parameter, {}) for parameter in flat.views])
             self.state.update(flat.states)  # type: ignore[arg-type]
+
+
+def _check(group: Mapping[str, Any]) -> None:
+    """Refuse a parameter group whose options are invalid or not computed."""
+    for name in ("lr", "eps", "weight_decay"):
+        check_rate(name, group[name])
+    if not all(0 <= beta < 1 for beta in group["betas"]):
+        raise ConfigError(f"betas={group['betas']!r}: pass numbers from 0 to below 1.")
+    if group["amsgrad"] or group["maximize"]:
+        raise ConfigError("FlatAdam has no amsgrad and no maximize: use torch.optim.Adam.")
 
 
 class AdamState(NamedTuple):
@@ -170,6 +196,8 @@ class FlatGroup:
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        if not parameters:
+            raise ConfigError("FlatAdam: a group has no params: leave it out.")
         first = parameters[0]
         for parameter in parameters:
             if (parameter.dtype, parameter.device) != (first.dtype, first.device):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -130,3 +131,43 @@ def test_parameters_that_moved_are_refused():
     layer(torch.ones(1, 2)).sum().backward()
     with pytest.raises(ConfigError, match="moved to other memory"):
         optimizer.step()
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_a_copy_steps_alike(duplicate):
+    _, _, network, optimizer = pair()
+    train(network, optimizer, 3)
+    twin, its_optimizer = duplicate((network, optimizer))
+    for each in ((network, optimizer), (twin, its_optimizer)):
+        train(*each, 3, first=3)
+    assert all(map(torch.equal, network.parameters(), twin.parameters()))
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"betas": (0.9, 1.0)},
+        {"eps": -1.0},
+        {"weight_decay": -0.1},
+        {"amsgrad": True},
+        {"params": []},
+    ],
+)
+def test_an_invalid_option_is_refused(option):
+    with pytest.raises(ConfigError, match=next(iter(option))):
+        FlatAdam([{"params": mlp(3, 2).parameters()} | option])
+
+
+@pytest.mark.parametrize(
+    ("other", "match"),
+    [
+        (lambda p: torch.optim.Adam(p, amsgrad=True), "amsgrad"),
+        (lambda p: torch.optim.Adam(p, maximize=True), "maximize"),
+        (torch.optim.NAdam, "not of Adam"),
+        (torch.optim.SGD, "not of Adam"),
+    ],
+)
+def test_the_state_of_another_optimizer_is_refused(other, match):
+    network = mlp(3, 2)
+    with pytest.raises(ConfigError, match=match):
+        FlatAdam(network.parameters()).load_state_dict(other(network.parameters()).state_dict())
