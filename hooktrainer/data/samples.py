@@ -100,7 +100,7 @@ def as_batch(batch: Any, names: Names) -> TensorDictBase:
 
 
 def _named(parts: Sequence[Any], names: Names) -> dict[str, Any]:
-    if names is None or isinstance(names, str) or len(names) != len(parts):
+    if names is None or isinstance(names, str) or len({*names}) != len(parts):
         raise ConfigError(
             f"samples have {len(parts)} parts without names, and names={names!r}: give a name for "
             'each, such as names=("x", "y").'

@@ -311,6 +311,7 @@ def test_options_of_the_order():
         (lambda: DataCollector(7, 4), "data=7: pass a data set"),
         (lambda: DataCollector([{"x": 1}, {"y": 1}], 2).collect(), r"\['[xy]'\] and \['[xy]'\]"),
         (lambda: DataCollector([(1, 2)] * 4, 2, names=["x"]).collect(), "2 parts"),
+        (lambda: DataCollector([(1, 2)] * 4, 2, names=("x", "x")).collect(), "2 parts"),
         (lambda: DataCollector([torch.ones(n) for n in (1, 2)], 2).collect(), "collate="),
         (lambda: DataCollector(DataLoader(Stream(), 20, drop_last=True)).collect(), "no batch"),
         (lambda: DataCollector(iter([1]), 4), "IterableDataset"),
