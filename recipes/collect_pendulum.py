@@ -34,7 +34,7 @@ class Args(RunConfig):
     """Options of the run."""
 
     dataset: Path = Path("data/pendulum")
-    """directory to write, which must not exist yet"""
+    """file to write, which must not exist yet"""
     total_frames: int = 12_000
     """transitions of the data set"""
     num_envs: int = 4

@@ -32,7 +32,7 @@ class Args(RunConfig):
     """Options of the run."""
 
     dataset: str = "data/pendulum"
-    """directory of the data set, which is made if it is not there; or minari:<id>"""
+    """file of the data set, which is made if it is not there; or minari:<id>"""
     total_frames: int = 2_560_000
     """transitions to train on, batch_size at every optimizer step"""
     batch_size: int = 256
