@@ -139,7 +139,7 @@ def test_replayed_sequences_are_what_was_played(name, memory, env, options):
         ReplayBuffer(100, keys=loss.in_keys), 8, overlap=3, hidden_keys=loss.hidden_keys
     )
     replay.extend(batch)
-    rows = replay.replay_buffer._storage[: len(replay.replay_buffer)]
+    rows = replay.replay_buffer.state_dict()["storage"]
     assert len(rows) == 4
     for network in (loss.actors if name in CENTRAL else loss.value_networks).values():
         inputs = network.inputs(batch)

@@ -100,7 +100,7 @@ def test_the_data_are_all_states_with_the_teachers_actions(beta, saved):
     together = torch.cat([batch.reshape(-1) for batch in seen])
     buffer = trainer.registry.modules["replay_buffer"].replay_buffer
     assert len(buffer) == len(together) == 80
-    stored = buffer._storage[:80]
+    stored = buffer.state_dict()["storage"][:80]
     torch.testing.assert_close(stored["observation"], together["observation"])
     expected = make_teacher().evaluate(together["observation"]).argmax(-1)
     assert torch.equal(stored["teacher_action"], expected)
@@ -118,7 +118,7 @@ def test_continuous_actions_are_learned_by_the_squared_difference():
     teacher = DeterministicPolicy(mlp(3, 1), 1, -2.0, 2.0)
     trainer = DAgger(env="Pendulum-v1", teacher=teacher, **SMALL).trainer()
     trainer.train()
-    stored = trainer.registry.modules["replay_buffer"].replay_buffer._storage[:80]
+    stored = trainer.registry.modules["replay_buffer"].replay_buffer.state_dict()["storage"][:80]
     torch.testing.assert_close(
         stored["teacher_action"], teacher.evaluate(stored["observation"]).detach()
     )
@@ -133,7 +133,7 @@ def test_the_student_becomes_the_teacher(form, saved):
     options = {"lr": 1e-2, "optim_steps_per_batch": 50, "batch_size": 64, "total_frames": 200}
     trainer = make(teacher, **options)
     trainer.train()
-    stored = trainer.registry.modules["replay_buffer"].replay_buffer._storage[:200]
+    stored = trainer.registry.modules["replay_buffer"].replay_buffer.state_dict()["storage"][:200]
     student = trainer.loss_module.actor_network
     agree = student.evaluate(stored["observation"]).argmax(-1)
     expected = make_teacher().evaluate(stored["observation"]).argmax(-1)
@@ -164,7 +164,7 @@ def test_of_other_teachers_the_best_actions_are_learned(action, make_policy):
     teacher = make_policy(action)
     trainer = DAgger(env=partial(AnyEnv, OBSERVED, action), teacher=teacher, **SMALL).trainer()
     trainer.train()
-    stored = trainer.registry.modules["replay_buffer"].replay_buffer._storage[:80]
+    stored = trainer.registry.modules["replay_buffer"].replay_buffer.state_dict()["storage"][:80]
     with set_exploration_type(ExplorationType.DETERMINISTIC):
         expected = teacher.act(stored["observation"])["action"]
     torch.testing.assert_close(stored["teacher_action"], expected)

@@ -46,7 +46,7 @@ def test_replayed_sequences_begin_with_the_states_of_acting():
     trainer.shutdown()
     replay = SequenceReplay(ReplayBuffer(100, keys=loss.in_keys), 8, hidden_keys=loss.hidden_keys)
     replay.extend(batch)
-    rows = replay.replay_buffer._storage[: len(replay.replay_buffer)]
+    rows = replay.replay_buffer.state_dict()["storage"]
     assert rows[RECURRENT].shape == (6, 1, SMALL_WORLD["recurrent_size"])
     assert torch.equal(rows[RECURRENT][:3, 0], batch[RECURRENT][:, 0])
     assert torch.equal(rows[RECURRENT][3:, 0], batch[RECURRENT][:, 8])

@@ -120,7 +120,7 @@ def test_replayed_sequences_are_what_was_played(name, memory, masked):
         ReplayBuffer(100, keys=loss.in_keys), 8, overlap=3, hidden_keys=loss.hidden_keys
     )
     replay.extend(batch)
-    rows = replay.replay_buffer._storage[: len(replay.replay_buffer)]
+    rows = replay.replay_buffer.state_dict()["storage"]
     assert len(rows) == 4
     torch.testing.assert_close(
         policy.evaluate(*[rows[key] for key in policy.in_keys]), by_step[:, :8]
