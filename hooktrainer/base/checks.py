@@ -7,7 +7,7 @@ from numbers import Integral, Real
 from typing import Any, Final, TypeVar
 
 from ..errors import ConfigError
-from .words import did_you_mean
+from .words import did_you_mean, listed
 
 Choice = TypeVar("Choice")
 
@@ -49,7 +49,7 @@ def named(option: str, name: str, choices: Mapping[str, Choice], more: str = "")
     if name not in choices:
         raise ConfigError(
             f"{option}={name!r} is unknown.{did_you_mean(name, choices)} The choices are "
-            f"{', '.join(choices)}{more}."
+            f"{listed(choices, most=40)}{more}."
         )
     return choices[name]
 
