@@ -16,7 +16,7 @@ from rich.console import Console
 
 from ..base.axes import line_chart
 from ..base.notebook import as_output, rows
-from ..base.words import duration, plural, printable
+from ..base.words import did_you_mean, duration, listed, plural, printable
 from ..errors import USER_ERRORS, ConfigError, NotFoundError
 from ..loop.timing import time_rows, time_table
 from ..policies import list_policies
@@ -152,7 +152,8 @@ def view(run: Any, metric: str | None = None, *, film: bool = True, trust: bool 
     curves = read_curves(directory)
     wanted = ["eval/return", "train/return", *(name for name in curves if name.startswith("loss/"))]
     if metric is not None and metric not in curves:
-        raise ConfigError(f"{directory.path} has no metric {metric!r}.")
+        near = did_you_mean(metric, curves) or f" It has {listed(sorted(curves), most=40) or 'none'}."
+        raise ConfigError(f"{directory.path} has no metric {metric!r}.{near}")
     shown = metric or next((name for name in wanted if name in curves), None)
     summary = summarize(directory, metric=None)
     return RunView(directory, summary, shown, curves, _times(curves, summary.seconds), film, trust)
