@@ -12,6 +12,7 @@ import fcntl
 import gc
 import importlib
 import json
+import multiprocessing.spawn
 import os
 import runpy
 import selectors
@@ -264,4 +265,5 @@ if __name__ == "__main__":
     sys.executable = program  # not before: what is imported may start Python, and wait for itself
     request.take_files()
     request.take_place(base)
+    multiprocessing.spawn.set_executable(program)
     end(request.run)

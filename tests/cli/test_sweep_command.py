@@ -57,6 +57,7 @@ def test_mistakes_are_named(call, tmp_path, words, said):
     assert "Traceback" not in done.err
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_without_optuna_it_says_what_to_install(tmp_path):
     """In a new process, where no module of sweeps was imported with Optuna."""
     code = "import sys; sys.modules['optuna'] = None; from hooktrainer.cli import main; "

@@ -140,6 +140,7 @@ def test_worker_processes_make_it_too(file: Path) -> None:
     assert trainer.metrics.reported["train/length"] == 8
 
 
+@pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize("name", ["Walk", "late"])
 def test_its_saved_policy_is_played_elsewhere(file: Path, tmp_path: Path, name: str) -> None:
     file.with_name("neighbour.py").write_text("steps = 5\n")

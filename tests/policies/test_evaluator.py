@@ -119,6 +119,7 @@ time.sleep(100)
 """
 
 
+@pytest.mark.usefixtures("warm_python")
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for the process in /proc")
 def test_it_ends_when_the_run_is_killed(save, tmp_path):

@@ -161,6 +161,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.usefixtures("warm_python")
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin")
 def test_what_a_pinned_learner_starts_is_not_pinned_as_well(tmp_path):
     script = tmp_path / "script.py"

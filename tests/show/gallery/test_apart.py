@@ -20,14 +20,6 @@ OPTIONS = ["--total-frames", "6144", "--eval-interval", "2048", "--eval-episodes
 COMMAND = ["-m", "hooktrainer", "gallery", "--follow", "--episodes", "1"]
 
 
-def test_training_does_not_import_the_gallery():
-    code = "import sys, hooktrainer.trainer, hooktrainer.run.recipe; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert [
-        name for name in done.stdout.split() if name.startswith("hooktrainer.show.gallery")
-    ] == []
-
-
 def train(run: Path, *options: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, *RECIPE, *OPTIONS, "--run-dir", str(run), *options]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment())
