@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import warnings
@@ -22,6 +23,7 @@ with warnings.catch_warnings():  # torchrl deprecates its own classes while it i
     import torchrl.objectives
     import torchrl.trainers  # noqa: F401
 
+from hooktrainer.base import child_program
 from hooktrainer.graphs import compiling
 from hooktrainer.store import provenance
 
@@ -192,7 +194,7 @@ def _nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _spawned_processes_are_warm() -> Iterator[None]:
-    """Processes that `multiprocessing` spawns have their imports; see `warm_python`."""
+    """Processes that `multiprocessing` and this package spawn are `warm_python`'s."""
     if os.name != "posix":
         yield
         return
@@ -200,10 +202,15 @@ def _spawned_processes_are_warm() -> Iterator[None]:
 
     from warm_python import executable
 
+    def begin(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([executable(), *command[1:]], **options)
+
     patch = pytest.MonkeyPatch()
     # There alone: a fork server and the tracker of resources stay as they are.
     warm = SimpleNamespace(**{**vars(spawn), "get_executable": lambda: os.fsencode(executable())})
     patch.setattr(popen_spawn_posix, "spawn", warm)
+    programs = SimpleNamespace(**{**vars(subprocess), "Popen": begin})
+    patch.setattr(child_program, "subprocess", programs)
     yield
     patch.undo()
 

@@ -1,4 +1,4 @@
-"""The policy of every algorithm is exported, and the export acts as it does."""
+"""Every kind of policy that algorithms train is exported, and the export acts as it does."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from hooktrainer.policies import export_policy
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
+# Whose policies are those of PPO, IQL, SAC, TD3, MAPPO and QMIX.
+ALIKE = ("a2c", "reinforce", "trpo", "bc", "cql", "mbpo", "dagger", "ddpg", "ippo", "vdn")
+
 
 @pytest.mark.parametrize(
     ("name", "options"),
     slow_except(
         [
-            *((name, {}) for name in [*ACTING, "dreamer"]),
+            *((name, {}) for name in [*ACTING, "dreamer"] if name not in ALIKE),
             *((name, {"memory": "gru"}) for name in ("ppo", "dqn", "sac", "mappo")),
             ("ppo", {"memory": "transformer", "memory_length": 4}),
             ("ppo", {"normalize_observations": True}),
