@@ -242,6 +242,7 @@ def test_a_saved_policy_takes_turns(tmp_path):
 @pytest.mark.slow
 def test_self_play_learns_tic_tac_toe():
     options = {"self_play": 10, "eval_episodes": 200, "eval_interval": 10**9}
+    options["total_frames"] = 60_000
     trainer = IPPO(env=TIC_TAC_TOE, seed=0, progress_bar=False, **options).train()
     found = trainer.metrics.reported
     mean, deviation = found["random/return"], found["random/return_std"]
