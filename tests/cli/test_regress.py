@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from marks import slow_except
 
 from hooktrainer.cli import regress
 from hooktrainer.show import read_digest, read_rows
@@ -86,7 +87,7 @@ class FailsOnce(TrainerHookBase):
 
 
 @pytest.mark.usefixtures("warm_python")
-@pytest.mark.parametrize("together", ["true", "false"])
+@pytest.mark.parametrize("together", slow_except(["true", "false"], "true"))
 def test_interrupted_seeds_are_continued_by_the_same_command(results, call, tmp_path, together):
     (tmp_path / "mine.py").write_text(_FAILS_ONCE)
     words = f"{WORDS} --save-interval 64 --hook {tmp_path}/mine.py:FailsOnce"
