@@ -62,7 +62,7 @@ def test_a_run_is_given_by_directory_trainer_or_algorithm(make_run):
 def test_another_metric(make_run):
     run = make_run()
     assert "\neval/return_std 2, at most 2\n" in str(view(run, "eval/return_std"))
-    with pytest.raises(ConfigError, match="has no metric 'loss/other'. It has eval/return, "):
+    with pytest.raises(ConfigError, match=r"has no metric 'loss/other'\. It has eval/return, "):
         view(run, "loss/other")
     with pytest.raises(ConfigError, match="Did you mean eval/return"):
         view(run, "eval/retrun")
