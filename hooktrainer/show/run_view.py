@@ -152,7 +152,7 @@ def view(run: Any, metric: str | None = None, *, film: bool = True, trust: bool 
     curves = read_curves(directory)
     wanted = ["eval/return", "train/return", *(name for name in curves if name.startswith("loss/"))]
     if metric is not None and metric not in curves:
-        near = did_you_mean(metric, curves) or f" It has {listed(sorted(curves), most=40)}."
+        near = did_you_mean(metric, curves) or f" It has {listed(sorted(curves), 40) or 'none'}."
         raise ConfigError(f"{directory.path} has no metric {metric!r}.{near}")
     shown = metric or next((name for name in wanted if name in curves), None)
     summary = summarize(directory, metric=None)
