@@ -16,6 +16,7 @@ from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
 from ..loop.loop import Loop
 from ..replay import ReplayBuffer
+from .averaging import AveragingHook
 
 
 @dataclass(eq=False, repr=False)
@@ -164,17 +165,23 @@ def _flatten(batch: TensorDictBase) -> TensorDictBase:
 # -- Hooks that store more than one step of an environment at a time.
 
 
-class ContinuedReplay(ReplayBufferTrainer):
+class ContinuedReplay(ReplayBufferTrainer, AveragingHook):
     """Base class of hooks that store what continues across batches, such as sequences.
 
-    Steps that are not stored yet are its state. Optimizer steps are skipped until some are stored.
+    Steps that are not stored yet are its state. Optimizer steps are skipped until some are stored,
+    with several ranks on each of them.
     """
 
     saved_attributes = ("replay_buffer", "_open")  # type: ignore[assignment]
+    _is_filled = False
 
     def sample(self, batch: TensorDictBase) -> TensorDictBase:
         """Return a sample; skip the step if nothing is stored yet."""
-        if not len(self.replay_buffer):
+        if not self._is_filled:  # one rank alone would wait for gradients that others never send
+            share = torch.tensor(float(len(self.replay_buffer) > 0))
+            self._average([share])
+            self._is_filled = share.item() == 1.0
+        if not self._is_filled:
             self.trainer.skip_optim_step()
         return super().sample(batch)
 

@@ -10,6 +10,7 @@ import torch
 from any_env import AnyEnv
 from goal_envs import BitFlip
 from gymnasium import spaces
+from other_rank import average_with
 from resuming import whole_and_resumed
 from tensordict import TensorDict
 
@@ -93,6 +94,20 @@ def test_episodes_are_stored_when_they_end_over_batches_and_environments():
     )
     hook.extend(padded)
     assert stored(hook)[20:] == [10, 11, 1010, 1011]
+
+
+def test_no_rank_steps_before_all_have_an_episode():
+    """Else it waits for gradients that the others never send."""
+    hook, batch = make_hook(), steps(0, 3, ends=(2,))
+    hook.register(tiny_trainer())
+    hook.extend(batch)
+    hook.average_over_ranks = average_with(0.0)
+    with pytest.raises(SkipOptimStep):
+        hook.sample(batch)
+    hook.average_over_ranks = average_with(1.0)
+    assert len(hook.sample(batch)) == 50
+    hook.average_over_ranks = average_with()  # once all have one, they need not meet
+    assert len(hook.sample(batch)) == 50
 
 
 @pytest.mark.parametrize("strategy", ["future", "final", "episode"])
