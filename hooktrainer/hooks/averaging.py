@@ -25,6 +25,16 @@ class AveragingHook(TrainerHookBase):
         if self.average_over_ranks is not None:
             self.average_over_ranks(tensors)
 
+    def _latest(self, name: str) -> float | None:
+        """Return the last value of a metric: the mean over the ranks that have logged it."""
+        value = self.trainer.metrics.latest(name)
+        if self.average_over_ranks is None:
+            return value
+        found = [0.0, 0.0] if value is None else [value, 1.0]
+        mean = torch.tensor(found, dtype=torch.float64)
+        self._average([mean])
+        return None if not mean[1] else (mean[0] / mean[1]).item()
+
     def _average_moments(self, mean: Any, var: Any) -> tuple[Any, Any]:
         """Return mean and variance over all ranks, which have equal shares of the data."""
         if self.average_over_ranks is None:

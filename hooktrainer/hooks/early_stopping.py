@@ -10,11 +10,12 @@ from typing import Any, Literal
 from tensordict import TensorDictBase
 
 from ..base.checks import check_choice, check_count
-from ..loop.hook import LATE, TrainerHookBase
+from ..loop.hook import LATE
+from .averaging import AveragingHook
 
 
 @dataclass(eq=False, repr=False)
-class EarlyStopping(TrainerHookBase):
+class EarlyStopping(AveragingHook):
     """Stops training when a metric has not improved for ``patience`` frames.
 
     It does nothing before the metric is first logged or during the first ``wait_for`` frames. A run
@@ -56,7 +57,7 @@ class EarlyStopping(TrainerHookBase):
         frames, unit = trainer.progress.frames, trainer.source.unit
         if frames < self.wait_for:
             return
-        score = trainer.metrics.latest(self.monitor)
+        score = self._latest(self.monitor)
         if score is None:
             if not self._warned and frames >= self.wait_for + self.patience:
                 self._warned = True
@@ -98,7 +99,7 @@ def _gain(value: float, best: float, mode: str) -> float:
 
 
 @dataclass(eq=False, repr=False)
-class SaveOnBest(TrainerHookBase):
+class SaveOnBest(AveragingHook):
     """Requests a checkpoint at the end of each batch in which a metric reached a new best.
 
     To keep these checkpoints, give the `CheckpointManager` a `Best` of the same metric.
@@ -121,7 +122,7 @@ class SaveOnBest(TrainerHookBase):
 
     def __call__(self, batch: TensorDictBase) -> None:
         """Check the metric, and request a checkpoint at a new best."""
-        value = self.trainer.metrics.latest(self.metric)
+        value = self._latest(self.metric)
         if value is None or math.isnan(value):
             return
         if self.best is None or _gain(value, self.best, self.mode) > 0:

@@ -20,6 +20,7 @@ from ..loop.cadence import Every
 from ..loop.hook import AFTER, DEFAULT, EARLY, LATE, TrainerHookBase
 from ..loop.hook_points import HookPointName
 from ..loop.loop import Loop
+from .averaging import AveragingHook
 
 
 @dataclass(eq=False, repr=False)
@@ -211,7 +212,7 @@ def _half_cosine(ends: tuple[float, float], until: float, fraction: float) -> fl
 # -- `LRSchedulerHook`.
 
 
-class LRSchedulerHook(TrainerHookBase):
+class LRSchedulerHook(AveragingHook):
     """Steps a scheduler after every batch, optimizer step or epoch, and logs the learning rate.
 
     Logs ``train/lr``, or ``train/lr_<name>`` under another name. A batch without an optimizer step,
@@ -273,12 +274,12 @@ class LRSchedulerHook(TrainerHookBase):
     def step_by_metric(self, batch: Any) -> None:
         """Step the scheduler by the last value of ``monitor``; warn if there is none."""
         assert self.monitor is not None
-        metrics = self.trainer.metrics
-        value = metrics.latest(self.monitor)
+        value = self._latest(self.monitor)
         if value is None:
+            logged = ", ".join(self.trainer.metrics.all_latest()) or "no metrics"
             warnings.warn(
                 f"LRSchedulerHook {self._name!r} is due, but {self.monitor!r} was not logged; "
-                f"logged were {', '.join(metrics.all_latest()) or 'no metrics'}.",
+                f"logged were {logged}.",
                 stacklevel=2,
             )
             return

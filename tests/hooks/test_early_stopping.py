@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from other_rank import average_with
 
 from hooktrainer import EarlyStopping, SaveOnBest
 from hooktrainer.testing import tiny_trainer
@@ -97,6 +99,16 @@ def test_every_new_best_is_saved():
     saves, hook = saved_at([1, 3, 2, 3, 5])
     assert saves == [10, 20, 50]
     assert hook.best == 5
+
+
+@pytest.mark.parametrize(("own", "best"), [(None, 4.0), (2.0, 3.0)])
+def test_a_metric_is_the_mean_of_the_ranks_that_log_it(own, best):
+    trainer, hook = tiny_trainer(total_frames=10), SaveOnBest("score")
+    hook.average_over_ranks = average_with(torch.tensor([4.0, 1.0]))  # the other logs 4
+    hook.register(trainer)
+    trainer.register_op("post_steps_log", lambda batch: None if own is None else {"score": own})
+    trainer.train()
+    assert hook.best == best
 
 
 EXAMPLES = {
