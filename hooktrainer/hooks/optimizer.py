@@ -20,6 +20,7 @@ from ..loop.finite import FiniteChecks
 from ..loop.hook import AFTER, EARLY, TrainerHookBase
 from ..loop.loop import Loop
 from ..loop.metrics import Metrics, Samples
+from .averaging import AveragingHook
 
 
 @dataclass
@@ -38,7 +39,7 @@ class GraphResult:
 
 
 @dataclass(eq=False, repr=False)
-class OptimizerHook(TrainerHookBase):
+class OptimizerHook(AveragingHook):
     """Minimizes the sum of loss components with one optimizer.
 
     Logs the gradient's total norm before clipping as ``train/grad_norm``, or
@@ -156,7 +157,10 @@ class OptimizerHook(TrainerHookBase):
                 if self._checks is not None:  # it cannot skip a step
                     self._checks.settle()
             computed.append(losses.detach())
-            return total_loss(computed[-1], self.loss_components)
+            total = total_loss(computed[-1], self.loss_components)
+            if total is not None:  # by which it decides how often it computes the losses
+                self._average([total := total.clone()])
+            return total
 
         self.optimizer.step(closure)  # type: ignore[arg-type]
         self.optimizer.zero_grad()
