@@ -111,10 +111,16 @@ class Registry:
         if name not in self.modules:
             hint = did_you_mean(name, self.modules, most=1)
             raise ConfigError(f"there is no hook {name!r}.{hint} There are: {list(self.modules)}.")
-        module = self.modules.pop(name)
-        self._entries = [entry for entry in self._entries if entry.owner is not module]
-        self._rebuild()
+        module = self.modules[name]
+        self.discard(module)
         return module
+
+    def discard(self, hook: Any) -> None:
+        """Remove a hook from all its points, and its names."""
+        for name in [name for name, module in self.modules.items() if module is hook]:
+            del self.modules[name]
+        self._entries = [entry for entry in self._entries if entry.owner is not hook]
+        self._rebuild()
 
     def entries(self) -> Iterator[Entry]:
         """Yield every op, by point in loop order, in run order."""

@@ -69,10 +69,10 @@ class DataParallel(TrainerHookBase):
             if hook is not trainer.collector and callable(getattr(hook, "shard", None)):
                 hook.shard(ranks.rank, ranks.world_size)
         sharded = is_sharded(trainer.loss_module)
-        for other, hook in list(trainer.registry.modules.items()):
+        for hook in trainer.registry.hooks():
             # A sharded network can only be called by all ranks together.
             if ranks.rank and getattr(hook, "rank_zero_only", False) and not sharded:
-                trainer.remove_hook(other)
+                trainer.registry.discard(hook)
             if hasattr(hook, "average_over_ranks"):
                 hook.average_over_ranks = ranks.average
             if isinstance(hook, OptimizerHook):

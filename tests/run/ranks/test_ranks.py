@@ -16,7 +16,7 @@ from rank_processes import RankProcesses, free_port
 from tensordict import TensorDict
 from toy import GivenData, ends, save_parameters, train_and_tell
 
-from hooktrainer import KLAdaptiveLR, OptimizerHook, Trainer
+from hooktrainer import Every, KLAdaptiveLR, LRSchedulerHook, OptimizerHook, Trainer
 from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import ClipPPOLoss
 from hooktrainer.optim import FlatAdam
@@ -60,14 +60,14 @@ def ppo_data() -> TensorDict:
 
 
 def learn(folder: Path) -> None:
-    """Train on given data: PPO with FlatAdam, and two losses with an optimizer each."""
+    """Train on given data: PPO, two losses with an optimizer each, and a hook that is an op only."""
     ranks = Ranks.join(timeout=30)
     torch.manual_seed(ranks.rank)  # so that only the broadcast makes parameters equal
     ppo = ClipPPOLoss(
         CategoricalPolicy(mlp(4, 2)), ValueNetwork(mlp(4, 1)), normalize_advantage=False, kl=True
     )
     two = Regression()
-    for name, loss in (("ppo", ppo), ("two", two)):
+    for name, loss in (("ppo", ppo), ("two", two), ("op", Regression())):
         options = {"optimizer": FlatAdam(loss.parameters(), lr=1e-2)} if name == "ppo" else {}
         trainer = Trainer(
             collector=GivenData(ppo_data()),
@@ -84,6 +84,12 @@ def learn(folder: Path) -> None:
                 OptimizerHook(torch.optim.Adam(parameters, lr=1e-2), [f"loss_{part}"]).register(
                     trainer, f"optimizer_{part}"
                 )
+        elif name == "op":
+            optimizer = torch.optim.LBFGS(loss.parameters(), line_search_fn="strong_wolfe")
+            trainer.register_op("optimizer", OptimizerHook(optimizer))
+            plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+            every = Every(batches=2)
+            LRSchedulerHook(plateau, monitor="loss/two", every=every).register(trainer)
         else:
             KLAdaptiveLR(trainer.optimizer, desired_kl=0.03, high=0.02).register(trainer)
         if ranks.world_size > 1:
@@ -102,7 +108,7 @@ def test_the_same_batch_on_one_and_two_ranks_gives_the_same_parameters(tmp_path)
     for number in (1, 2):
         (tmp_path / str(number)).mkdir()
         RankProcesses(number, learn, [tmp_path / str(number)], tmp_path / f"log{number}").check()
-    for name in ("ppo", "two"):
+    for name in ("ppo", "two", "op"):
         one, two = (torch.load(tmp_path / n / f"{name}.pt") for n in ("1", "2"))
         assert len(one) == len(two) > 0
         for a, b in zip(one, two, strict=True):
