@@ -91,7 +91,7 @@ class CausalTransformer(LanguageModel):
         nn.init.normal_(self.head.weight, std=0.02)
 
     def forward(self, tokens: Tensor, lengths: Sequence[int]) -> Tensor:
-        return self.head(self._read(tokens, lengths)[0])
+        return self.head(self._read(tokens, lengths)[0]).float()  # also under autocast
 
     def new_cache(self, rows: int) -> Cache:
         return _KeyValues(self, rows)

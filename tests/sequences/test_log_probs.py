@@ -46,6 +46,13 @@ def test_the_mismatch_of_the_free_mode_is_measured(tmp_path: Any) -> None:
     assert 0 < max(found) < 1e-4
 
 
+def test_probabilities_of_half_precision_are_single_ones(tmp_path: Any) -> None:
+    found = mismatches(tmp_path, precision="bf16", correction="truncate")
+    assert 0 < max(found) < 0.03
+    logged = [value for _, value in read_csv(tmp_path / "run")["train/entropy"]]
+    assert any(value != torch.tensor(value).bfloat16().item() for value in logged)
+
+
 def test_old_tokens_are_corrected(tmp_path: Any) -> None:
     torch.manual_seed(0)
     run = tmp_path / "run"

@@ -60,7 +60,7 @@ def ppo_data() -> TensorDict:
 
 
 def learn(folder: Path) -> None:
-    """Train on given data: PPO, two losses with an optimizer each, and a hook that is an op only."""
+    """Train on given data: PPO, two losses with an optimizer each, and hooks that are ops only."""
     ranks = Ranks.join(timeout=30)
     torch.manual_seed(ranks.rank)  # so that only the broadcast makes parameters equal
     ppo = ClipPPOLoss(
