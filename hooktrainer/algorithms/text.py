@@ -72,6 +72,11 @@ class TextRun(AlgorithmTask):
     def _made(self) -> LanguageModel:
         """The language model, with random weights or those of its name."""
         fields, model = self._fields, self._fields.model
+        if fields.exact and fields.precision is not None:
+            raise ConfigError(
+                f"{fields.name()}: exact=True with precision={fields.precision!r}: completions are "
+                "generated in float32, so no bits would be the same: leave one of the two out."
+            )
         if model is None:
             if self.task.tokenizer is None:
                 raise self._no_tokenizer()

@@ -72,6 +72,7 @@ def test_there_may_be_no_evaluation() -> None:
         ({"task": {"prompts": []}}, ("task=", "TextTask")),
         ({"task": "adition"}, ("task='adition' is unknown. Did you mean addition?",)),
         ({"completions_per_prompt": 1}, ("completions_per_prompt=1",)),
+        ({"exact": True, "precision": "bf16"}, ("exact=True", "precision='bf16'")),
         ({"task": replace(ADDITION, score=lambda right: [])}, ("right", "answer")),
     ],
 )
