@@ -15,7 +15,7 @@ from ..base.checks import check_count, share_equally
 from ..base.words import plural
 from ..collect.collector import Collector, Resumes
 from ..data.batches import Order
-from ..errors import ConfigError, StateMismatchError
+from ..errors import ConfigError, StateMismatchError, as_failure
 from ..loop.hook import EARLY
 from ..loop.metrics import Samples
 from ..loop.stateful import differing
@@ -229,14 +229,16 @@ class CompletionCollector(Collector):
                 pass
             for completion in chain(self._waiting, self._missing()):
                 engine.submit(completion)  # to continue with the present weights
-            if not self._begun:
-                raise StopIteration
             needed = min(self._groups, len(self._begun))
             while not self._is_full(needed):
                 for completion in engine.advance():
                     self._finished[completion.group].append(completion)
+        except StopIteration as error:  # of a tool or the prompts; else iterating would end quietly
+            raise as_failure(error, self.frames) from error
         finally:  # after an error, too: the state has every completion that was begun
             self._waiting = engine.abort()
+        if not needed:
+            raise StopIteration
         groups = [group for group in self._begun if self._is_finished(group)][:needed]
         self._batches += 1
         done = []

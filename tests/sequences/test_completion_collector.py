@@ -157,6 +157,13 @@ def test_an_answer_that_fails_loses_no_completion(call: int) -> None:
     assert equal(resumed.collect(), expected)
 
 
+def test_a_tool_whose_answers_ran_out_does_not_end_the_data() -> None:
+    answers = iter(["b"])
+    made = collector(respond=lambda text, row: next(answers), max_new_tokens=16)
+    with pytest.raises(RuntimeError, match=r"StopIteration .*test_completion_collector.* default"):
+        list(made)
+
+
 def test_it_keeps_the_contract_of_collectors() -> None:
     check_collector(lambda: collector(model=model(exact=True)))
 
