@@ -53,7 +53,8 @@ class Rewards(TrainerHookBase):
         on_timeout: Reward of a call that takes longer.
 
     Raises:
-        ConfigError: If a function needs an argument that there is not, or an option has no effect.
+        ConfigError: If a function needs an argument that there is not, a name is taken, or an option
+            has no effect.
         HookError: If a function raises, or returns something else than a finite number each.
     """
 
@@ -71,7 +72,7 @@ class Rewards(TrainerHookBase):
     def __post_init__(self) -> None:
         check_count("processes", self.processes, least=0)
         functions = self.functions
-        if callable(functions):
+        if callable(functions) or isinstance(functions, str):
             functions = [functions]
         if not functions:
             raise ConfigError(f"rewards={functions!r}: pass at least one function.")
@@ -84,24 +85,50 @@ class Rewards(TrainerHookBase):
                 )
             functions = dict(zip(names, functions, strict=True))
         self._functions: dict[str, Reward] = dict(functions)
+        for name, function in self._functions.items():
+            if not callable(function):
+                raise ConfigError(
+                    f"reward {function!r:.60} is not callable: pass a function, which may call a "
+                    "model."
+                )
+            if name in _OTHERS:
+                raise ConfigError(
+                    f"reward/{name} is another metric: give the reward {name!r} another name, as "
+                    "in {'mine': function}."
+                )
         self._weights = dict.fromkeys(self._functions, 1.0) | dict(self.weights or {})
         if unknown := self._weights.keys() - self._functions.keys():
             raise ConfigError(
                 f"weights for {listed(sorted(unknown), 4)}: the rewards are "
                 f"{listed(self._functions, 8)}."
             )
+        for name, weight in self._weights.items():
+            if not (_is_number(weight) and math.isfinite(weight)):
+                raise ConfigError(f"the weight of {name!r} is {weight!r:.60}: pass a number.")
         check_positive("timeout", self.timeout, none="no end")
-        if self.timeout is not None and not self.processes:
-            raise ConfigError(
-                f"timeout={self.timeout} needs processes: what runs in this process cannot be "
-                "ended. Pass processes=1 or more."
-            )
+        for name, value, default in (
+            ("timeout", self.timeout, None),
+            ("on_timeout", self.on_timeout, 0.0),
+        ):
+            if value != default and not self.processes:
+                raise ConfigError(
+                    f"{name}={value} needs processes: what runs in this process cannot be ended. "
+                    "Pass processes=1 or more."
+                )
+        if not len(self.data):
+            raise ConfigError("the data is empty: pass the prompts of the collector.")
         row = self.data[0]
         columns = set(row) if isinstance(row, Mapping) else set()
         self._columns = sorted(columns - {"prompt"})
-        given = {"prompts", "completions", "completion_ids", *self._columns}
-        if not self.processes:
-            given.add("trainer")
+        given = {"prompts", "completions", "completion_ids", "trainer"}
+        if twice := given & columns:
+            raise ConfigError(
+                f"the data has a column {min(twice)!r}, the name of another argument of rewards: "
+                "rename the column."
+            )
+        given |= {*self._columns}
+        if self.processes:
+            given.remove("trainer")
         self._taken = {
             name: _taken_by(name, function, given) for name, function in self._functions.items()
         }
@@ -199,6 +226,7 @@ class Rewards(TrainerHookBase):
 
 
 _LOST = object()
+_OTHERS = ("deviation", "equal", "timeouts")  # metrics of the group ``reward``
 
 
 class _Judge:

@@ -111,6 +111,14 @@ def test_bad_rewards_end_the_run_in_one_line(function: Any, words: tuple[str, ..
         ({"weights": {"other": 1.0}}, ("other", "right")),
         ({"timeout": 1.0}, ("timeout=1.0", "processes")),
         ({"functions": lambda trainer: [], "processes": 1}, ("trainer",)),
+        ({"functions": "a/model"}, ("'a/model'", "callable")),
+        ({"functions": ["a/model"]}, ("'a/model'", "callable")),
+        ({"functions": {"equal": right}}, ("reward/equal", "name")),
+        ({"weights": {"right": math.nan}}, ("'right'", "nan")),
+        ({"weights": {"right": "2"}}, ("'right'", "'2'")),
+        ({"on_timeout": -1.0}, ("on_timeout=-1.0", "processes")),
+        ({"data": []}, ("data", "empty")),
+        ({"data": [{"prompt": "a", "completions": "b", "answer": "b"}]}, ("'completions'",)),
     ],
 )
 def test_what_cannot_work_is_refused(options: dict[str, Any], words: tuple[str, ...]) -> None:
