@@ -137,7 +137,7 @@ class TextRun(AlgorithmTask):
                 max_new_tokens=task.max_new_tokens,
                 respond=task.respond,
                 every=Every(frames=fields.eval_interval),
-                episodes=min(fields.eval_episodes, len(task.held_out)),
+                episodes=fields.eval_episodes,
                 stop_at=fields.stop_at,
             ).register(trainer)
         elif fields.stop_at is not None:
