@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..base.checks import check_seed
 from ..base.words import printable
 from ..errors import CheckpointError, ConfigError, DamagedCheckpointError
 from .interface import Array, Interface
@@ -132,6 +133,8 @@ class LoadedPolicy:
 
     def seed(self, seed: int | None) -> None:
         """Seed the samples; ``None`` for a random seed."""
+        if seed is not None:
+            check_seed("seed", seed)
         generator = torch.Generator()
         generator.seed() if seed is None else generator.manual_seed(seed)
         self._rng = generator.get_state()
@@ -146,6 +149,8 @@ class LoadedPolicy:
             self._states = []
             return
         index = torch.as_tensor(rows)
+        if not index.numel():  # of no episode that ended
+            return
         self._states = [state.clone() for state in self._states]
         for state, first in zip(self._states, self.initial_states.values(), strict=True):
             state[index] = first

@@ -82,9 +82,10 @@ def play_episodes(
             ``render_mode="rgb_array"``.
 
     Raises:
-        ConfigError: If the environment cannot be made or does not fit, or the seed is negative.
+        ConfigError: If the environment cannot be made or does not fit, or a number is out of range.
     """
     check_count("seed", seed, least=0)
+    check_count("episodes", episodes)
     if isinstance(env, str):
         raise ConfigError(
             f"play_episodes: env={env!r} is an id: pass gymnasium.make({env!r}), or leave env out."

@@ -237,8 +237,8 @@ def test_a_recurrent_policy_remembers_as_it_does_in_the_collector(module, reload
     assert loaded.recurrent
     first = batch["is_init"].squeeze(-1)
     for time in range(30):
-        if first[:, time].any():
-            loaded.reset(first[:, time].numpy())
+        ended = first[:, time]
+        loaded.reset(ended.numpy() if ended.any() else [])
         actions = loaded(batch["observation"][:, time].numpy())
         assert actions.tolist() == batch["action"][:, time].tolist()
     assert first.sum() > 6
