@@ -15,7 +15,7 @@ from .collector import CompletionCollector, Respond
 from .rewards import Rewards
 
 _SLOTS = 128
-_KEPT = ("every", "episodes", "stop_at", "log_pbar", "group")  # options of `Evaluate` that have an effect
+_KEPT = ("every", "episodes", "stop_at", "log_pbar", "group")  # with an effect on completions
 
 
 @dataclass(eq=False, repr=False)

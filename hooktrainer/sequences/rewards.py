@@ -53,8 +53,8 @@ class Rewards(TrainerHookBase):
         on_timeout: Reward of a call that takes longer.
 
     Raises:
-        ConfigError: If a function needs an argument that there is not, a name is taken, or an option
-            has no effect.
+        ConfigError: If a function needs an argument that there is not, a name is taken, or an
+            option has no effect.
         HookError: If a function raises, or returns something else than a finite number each.
     """
 
