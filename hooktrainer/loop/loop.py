@@ -552,6 +552,12 @@ class Loop:
                 f"Every(epochs=...) needs a collector that counts epochs, such as DataCollector; "
                 f"{type(self.collector).__name__} does not: count batches or {self.source.unit}."
             )
+        for one in cadences.values():
+            if one.unit in ("samples", "tokens") and one.unit != self.source.unit:
+                raise ConfigError(
+                    f"{one!r}: {type(self.collector).__name__} counts {self.source.unit}: count "
+                    "these, or frames, which are whatever it counts."
+                )
 
         self.timing.lap_start = perf_counter()
         self.source.timing = self.timing  # to which it adds the parts of collecting

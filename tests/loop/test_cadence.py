@@ -94,3 +94,11 @@ def test_a_cadence_gates_each_kind_of_point():
     trainer.train()
     # 8 steps; the counter is raised after process_optim_batch, so it sees step 4 at the fifth pass
     assert seen == ["act", "log", "sub", "act", "log"]
+
+
+@pytest.mark.parametrize("unit", ["samples", "tokens"])
+def test_what_a_collector_does_not_count_is_refused(unit):
+    trainer = tiny_trainer()
+    trainer.register_op("post_steps", lambda: None, every=Every(**{unit: 20}))
+    with pytest.raises(ConfigError, match=rf"Every\({unit}=20\): FakeCollector counts frames"):
+        trainer.train()
