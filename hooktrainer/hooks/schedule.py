@@ -216,9 +216,10 @@ class LRSchedulerHook(AveragingHook):
     """Steps a scheduler after every batch, optimizer step or epoch, and logs the learning rate.
 
     Logs ``train/lr``, or ``train/lr_<name>`` under another name. A batch without an optimizer step,
-    as during random warm-up, does not step it. The scheduler keeps its own length: if it has ended
-    when a run continues with larger ``total_frames``, a warning suggests `Schedule`, which follows
-    the run's length.
+    as during random warm-up, does not step it. A run resumed with another learning rate continues
+    with that one's schedule. The scheduler keeps its own length: if it has ended when a run
+    continues with larger ``total_frames``, a warning suggests `Schedule`, which follows the run's
+    length.
 
     Args:
         scheduler: The scheduler.
@@ -287,7 +288,16 @@ class LRSchedulerHook(AveragingHook):
 
     def log_lr(self, batch: Any) -> dict[str, float]:
         """Metric: the learning rate of the first parameter group."""
-        return {self._metric: float(self.scheduler.get_last_lr()[0])}
+        return {self._metric: float(self.scheduler.optimizer.param_groups[0]["lr"])}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the scheduler, with the learning rates that it is constructed with."""
+        parts: list[Any] = [self.scheduler, *getattr(self.scheduler, "_schedulers", ())]
+        rates = [getattr(part, "base_lrs", None) for part in parts]
+        super().load_state_dict(state_dict)
+        for part, own in zip(parts, rates, strict=True):
+            if own is not None:
+                part.base_lrs = own
 
     def on_train_start(self, trainer: Loop) -> None:
         """Warn of a scheduler that has ended although the run continues."""

@@ -84,5 +84,34 @@ def test_a_scheduler_at_its_end_warns_when_the_run_continues(make):
     assert "Register a hooktrainer.Schedule" in str(warning.message)
 
 
+def of_lambdas(optimizer):
+    falls = [SCHEDULERS.LambdaLR(optimizer, lambda n: 0.5**n) for _ in range(2)]
+    return SCHEDULERS.SequentialLR(optimizer, falls, milestones=[2])
+
+
+@pytest.mark.parametrize(
+    "make", [lambda o: SCHEDULERS.LambdaLR(o, lambda n: 0.5**n), of_lambdas, AT_THEIR_END[0]]
+)
+def test_a_run_resumed_with_another_rate_has_the_schedule_of_that_one(make):
+    def run(lr, frames, state=None):
+        loss = ScriptedLoss()
+        optimizer = torch.optim.SGD(loss.parameters(), lr=lr)
+        trainer = tiny_trainer(loss_module=loss, optimizer=optimizer, total_frames=frames)
+        hook, rates = LRSchedulerHook(make(optimizer)), []
+        hook.register(trainer)
+        trainer.register_op(
+            "pre_steps_log", lambda batch: rates.append([rate(trainer), hook.log_lr(batch)])
+        )
+        if state is not None:
+            trainer.load_state_dict(state)
+        trainer.train()
+        return trainer.state_dict(), rates
+
+    state, _ = run(1.0, 20)
+    resumed, whole = run(10.0, 60, state)[1], run(10.0, 60)[1]
+    assert [used for used, _ in resumed] == pytest.approx([used for used, _ in whole[2:]])
+    assert all(logged == {"train/lr": used} for used, logged in resumed)
+
+
 def example(trainer):
     return LRSchedulerHook(torch.optim.lr_scheduler.StepLR(trainer.optimizer, 2))
