@@ -25,7 +25,8 @@ class Curriculum(AveragingHook):
     The level starts at 0. With ``frames`` it rises at these frames. With ``above`` it rises by one
     when the mean over the last ``episodes`` episodes reaches the level's threshold. A change of the
     attribute starts new episodes. Evaluation environments are not changed. The level is logged as
-    ``curriculum/<attribute>``, and saved, so a resumed run continues exactly.
+    ``curriculum/<attribute>``, and saved, so a resumed run continues exactly; with other values than
+    before, with that of its level.
 
     Args:
         attribute: Name of the attribute, of the environment, a wrapper or the tensor environment.
@@ -45,7 +46,7 @@ class Curriculum(AveragingHook):
     """
 
     at = (("pre_steps_log", "observe", DEFAULT), ("post_steps", "__call__", EARLY))
-    saved_attributes = ("level", "_set_level", "_last")
+    saved_attributes = ("level", "_set_value", "_last")
 
     attribute: str
     values: Sequence[Any]
@@ -69,7 +70,7 @@ class Curriculum(AveragingHook):
             )
         self.level = 0
         self._last: list[float] = []  # of the last episodes
-        self._set_level: int | None = None
+        self._set_value: str | None = None  # the value that was set, in words
 
     def observe(self, batch: TensorDictBase) -> dict[str, Any]:
         """Record the episodes that ended. Metric: the level."""
@@ -92,20 +93,22 @@ class Curriculum(AveragingHook):
             if state[1].item() == 1.0 and state[0].item() >= self.above[self.level]:
                 self.level += 1
                 self._last = []
-        if self.level != self._set_level:
-            self._set(self.trainer)
+        self._set(self.trainer)
 
     def on_train_start(self, trainer: Loop) -> None:
         """Set the value of the level, unless the collector was restored with it."""
-        if self._set_level is None:
-            self._set(trainer)
+        self.level = min(self.level, len(self.values) - 1)
+        self._set(trainer)
 
     def _set(self, trainer: Loop) -> None:
+        value = self.values[self.level]
+        if repr(value) == self._set_value:
+            return
         source: Any = trainer.source
         if not callable(getattr(source, "set_attribute", None)):
             raise ConfigError(
                 f"Curriculum({self.attribute!r}): {type(source).__name__} sets no attributes of "
                 "its environments: use a VectorCollector, without overlap."
             )
-        source.set_attribute(self.attribute, self.values[self.level])
-        self._set_level = self.level
+        source.set_attribute(self.attribute, value)
+        self._set_value = repr(value)

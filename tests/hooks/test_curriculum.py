@@ -49,6 +49,24 @@ def test_it_rises_by_frames(logger):
     assert logger.column("curriculum/g") == {10: 0, 20: 1, 30: 1, 40: 2, 50: 2}
 
 
+@pytest.mark.parametrize(
+    ("values", "seen"), [([9.0, 10.0], [10.0] * 3), ([9.0, 5.0], [5.0] * 3), ([7.0], [7.0] * 3)]
+)
+def test_a_resumed_run_has_the_value_that_it_is_given(values, seen):
+    def run(values, frames):
+        collector = VectorCollector("Pendulum-v1", num_envs=2, frames_per_batch=10)
+        trainer = tiny_trainer(collector=collector, total_frames=frames)
+        return Curriculum("g", values, frames=[10][: len(values) - 1]), trainer
+
+    hook, before = run([9.0, 10.0], 20)
+    assert values_over_run(hook, before) == [9.0, 10.0]
+    hook, trainer = run(values, 50)
+    hook.register(trainer)
+    trainer.load_state_dict(before.state_dict())
+    trainer.remove_hook("curriculum")
+    assert values_over_run(hook, trainer) == seen
+
+
 def ended(*returns: float) -> TensorDict:
     values = torch.tensor(returns).view(1, -1, 1)
     following = {"episode_reward": values, "done": torch.ones_like(values, dtype=torch.bool)}
