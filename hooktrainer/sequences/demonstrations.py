@@ -42,7 +42,7 @@ class Demonstrations(Dataset[dict[str, Tokens]]):
         self.rows, self.tokenizer, self.columns = rows, tokenizer, tuple(columns)
         self.context_length = context_length
         self._fingerprint = getattr(rows, "_fingerprint", None)
-        if tokenizer.eos_token_id is None:
+        if getattr(tokenizer, "eos_token_id", None) is None:
             raise ConfigError(
                 f"{type(tokenizer).__name__} has no eos_token_id, which ends a completion: set it."
             )
@@ -74,6 +74,11 @@ class Demonstrations(Dataset[dict[str, Tokens]]):
         if not is_chat(completion):
             ending = [self.tokenizer.eos_token_id]
             return [*prompt, *encode_following(self.tokenizer, completion), *ending]
+        if not is_chat(row["prompt"]):
+            raise ConfigError(
+                f"row {index}: {name!r} is a chat, and the prompt is not: make both chats, or both "
+                "texts."
+            )
         whole = encode_chat(self.tokenizer, [*row["prompt"], *completion])
         if whole[: len(prompt)] != prompt:
             raise ConfigError(

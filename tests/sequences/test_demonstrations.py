@@ -80,6 +80,7 @@ def test_the_reply_of_a_tool_has_no_start() -> None:
         ([{"completion": "a"}], 0, ("'prompt'", "'completion'")),
         ([{"prompt": "a", "completion": "b"}], None, ("eos_token_id",)),
         ([{"prompt": "a" * 9, "completion": "b"}], 0, ("12", "8")),
+        ([{"prompt": "ab", "completion": [ANSWER]}], 0, ("row 0", "'completion' is a chat")),
     ],
 )
 def test_mistakes_are_found_at_once(rows: Any, eos: int | None, words: tuple[str, ...]) -> None:
@@ -90,6 +91,8 @@ def test_mistakes_are_found_at_once(rows: Any, eos: int | None, words: tuple[str
     assert all(word in str(caught.value) for word in words)
 
 
-def test_chats_need_a_template() -> None:
+def test_texts_need_a_tokenizer_and_chats_its_template() -> None:
+    with pytest.raises(ConfigError, match="NoneType has no eos_token_id"):
+        Demonstrations([{"prompt": [1], "completion": [2]}], None)
     with pytest.raises(ConfigError, match="CharTokenizer"):
         Demonstrations([{"prompt": [USER], "completion": "b"}], CharTokenizer("ab"))
