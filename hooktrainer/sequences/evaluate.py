@@ -58,7 +58,13 @@ class EvaluateCompletions(Evaluate):
         super().__post_init__()
         self._rewards = Rewards(self.rewards, self.env, self.tokenizer)
         self.episodes = min(self.episodes, len(self.env))
-        self._completer()  # refuses now what cannot work
+        completer, most = self._completer(), self.policy.context_length - 1
+        for index in range(self.episodes):  # else training ends at the first evaluation
+            if (number := len(completer.prompt_tokens(index))) > most:
+                raise ConfigError(
+                    f"EvaluateCompletions: prompt {index} has {number} tokens, and the model takes "
+                    f"{most} and one more: leave it out."
+                )
 
     def _completer(self) -> CompletionCollector:
         rows = [self.env[index] for index in range(self.episodes)]

@@ -43,6 +43,8 @@ def test_it_counts_the_prompts_that_it_completes_also_without_a_tokenizer(
         ({"seed": 3}, ("seed=3",)),
         ({"frame_skip": 2}, ("frame_skip=2",)),
         ({"env": []}, ("empty",)),
+        ({"env": [*ROWS, {"prompt": [1] * 12}]}, ("prompt 3", "12", "11")),
+        ({"env": [{"prompt": "a"}]}, ("prompt 0", "tokenizer")),
         ({"stop_tokens": None}, ("stop_tokens",)),
         ({"max_new_tokens": 0}, ("max_new_tokens=0",)),
         ({"respond": print}, ("tokenizer",)),
