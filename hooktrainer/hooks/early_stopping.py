@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from tensordict import TensorDictBase
 
 from ..base.checks import check_choice, check_count
 from ..loop.hook import LATE
+from ..loop.stateful import differing
 from .averaging import AveragingHook
 
 
+class _OnMetric(AveragingHook):
+    """Base class of hooks with the best value of a metric, whose state is of that metric alone."""
+
+    at = "post_steps_log"
+    priority = LATE  # after the hooks that log the metric
+    _watched: ClassVar[Sequence[str]]  # the attributes with its name and the mode
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the best value, and what it is of."""
+        return super().state_dict() | {name: getattr(self, name) for name in self._watched}
+
+    def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
+        """List whether the state is of another metric or mode; TorchRL's does not say."""
+        return differing({n: getattr(self, n) for n in self._watched if n in saved}, saved)
+
+
 @dataclass(eq=False, repr=False)
-class EarlyStopping(AveragingHook):
+class EarlyStopping(_OnMetric):
     """Stops training when a metric has not improved for ``patience`` frames.
 
     It does nothing before the metric is first logged or during the first ``wait_for`` frames. A run
@@ -30,9 +48,8 @@ class EarlyStopping(AveragingHook):
         check_finite: Whether a value that is NaN or infinite stops training.
     """
 
-    at = "post_steps_log"
-    priority = LATE  # after the hooks that log the metric
     saved_attributes = ("best_score", "stop_reason", "_last_improvement_frame")  # as TorchRL's
+    _watched = ("monitor", "mode")
 
     _: KW_ONLY
     monitor: str = "r_evaluation"
@@ -99,7 +116,7 @@ def _gain(value: float, best: float, mode: str) -> float:
 
 
 @dataclass(eq=False, repr=False)
-class SaveOnBest(AveragingHook):
+class SaveOnBest(_OnMetric):
     """Requests a checkpoint at the end of each batch in which a metric reached a new best.
 
     To keep these checkpoints, give the `CheckpointManager` a `Best` of the same metric.
@@ -109,9 +126,8 @@ class SaveOnBest(AveragingHook):
         mode: ``"max"`` if larger is better, ``"min"`` if smaller is.
     """
 
-    at = "post_steps_log"
-    priority = LATE
     saved_attributes = ("best",)
+    _watched = ("metric", "mode")
 
     metric: str = "eval/return"
     mode: Literal["max", "min"] = "max"

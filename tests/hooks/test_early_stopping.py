@@ -7,6 +7,7 @@ import torch
 from other_rank import average_with
 
 from hooktrainer import EarlyStopping, SaveOnBest
+from hooktrainer.errors import StateMismatchError
 from hooktrainer.testing import tiny_trainer
 
 # -- EarlyStopping ---------------------------------------------------------------------------------
@@ -99,6 +100,21 @@ def test_every_new_best_is_saved():
     saves, hook = saved_at([1, 3, 2, 3, 5])
     assert saves == [10, 20, 50]
     assert hook.best == 5
+
+
+@pytest.mark.parametrize(
+    ("make", "differs"),
+    [
+        (lambda: SaveOnBest("loss/loss"), "metric is loss/loss here and score in the state"),
+        (lambda: SaveOnBest("score", "min"), "mode is min here and max in the state"),
+    ],
+)
+def test_the_best_of_another_metric_is_not_taken_over(make, differs):
+    saved = saved_at([1, 3])[1].trainer.state_dict()
+    resumed = tiny_trainer(total_frames=30)
+    make().register(resumed)
+    with pytest.raises(StateMismatchError, match=differs):
+        resumed.load_state_dict(saved)
 
 
 @pytest.mark.parametrize(("own", "best"), [(None, 4.0), (2.0, 3.0)])
