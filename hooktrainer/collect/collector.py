@@ -24,6 +24,8 @@ from ..loop.timing import Timing
 
 Resumes = Literal["exactly", "partly", "restarts"]
 """How a collector is restored in a resumed run; see `Collector.resumes`."""
+OVERLAP = "overlap"
+"""Key of the state by which that of an `OverlappedCollector` is known."""
 
 
 def _optional(method: Any) -> Any:
@@ -213,6 +215,15 @@ class Collector:
         Raises:
             StateMismatchError: If it is that of another collector.
         """
+
+    def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
+        """List why a saved state does not fit; by default, that it was collected ahead."""
+        if OVERLAP not in saved:
+            return []
+        return [
+            "the saved collector had collected ahead: give --overlap as before, or --overlap 0 "
+            "and --allow-change overlap, which begins with the batches that it had in hand"
+        ]
 
     # -- shared among processes ------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from ..loop.timing import Timing
 from .actors import Policy
 from .agent_groups import AgentGroup
 from .batched_env import BatchedEnv, EnvOptions, EpisodeSeeds
-from .collector import Collector, Resumes
+from .collector import OVERLAP, Collector, Resumes
 from .compiled_rollout import CompiledRollout
 from .info import check_info_keys
 from .make_envs import VectorizationMode, check_shares, envs_to_share, is_tensors, make_envs
@@ -438,11 +438,8 @@ class VectorCollector(Collector):
 
     def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
         """List whether the state is of another number of environments, or was collected ahead."""
-        if OVERLAP in saved:
-            return [
-                "the saved collector had collected ahead: give --overlap as before, or --overlap 0 "
-                "and --allow-change overlap, which begins with the batches that it had in hand"
-            ]
+        if lines := super().mismatches(saved):
+            return lines
         if "episodes" not in saved:
             return ["the state is that of a collector of another kind"]
         number = len(saved["episodes"])
@@ -534,10 +531,6 @@ def shares_of(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     if "workers" in state:
         return [share["collector"] for share in state["workers"]]
     return [collector_state(state)]
-
-
-OVERLAP = "overlap"
-"""Key of the state by which that of an `OverlappedCollector` is known."""
 
 
 def collector_state(state: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -350,6 +350,8 @@ class CompletionCollector(Collector):
 
     def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
         """List how the prompts differ from those of a saved run."""
+        if found := super().mismatches(saved):
+            return found
         found = differing(self._facts(), saved.get("data", {}))
         if not found:
             for state in saved["completions"]:

@@ -278,4 +278,9 @@ def test_a_state_is_loaded_to_be_collected_ahead() -> None:
     other = OverlappedCollector(collector(), 1, mode="thread")
     other.load_state_dict(made.state_dict())
     assert other.frames == 12
+    other.collect()
+    ahead = other.state_dict()
     other.shutdown()
+    with pytest.raises(StateMismatchError, match="had collected ahead: give --overlap as before"):
+        collector().load_state_dict(ahead)
+    OverlappedCollector(collector(), 0).load_state_dict(ahead)

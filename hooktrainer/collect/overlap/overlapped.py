@@ -12,10 +12,10 @@ from ...base.checks import check_count
 from ...base.endings import TIMEOUT
 from ...errors import ConfigError
 from ...loop.stateful import fitting, mismatches
-from ..collector import Weights, check_can_follow, weights_of
+from ..collector import OVERLAP, Weights, check_can_follow, weights_of
 from ..messages import dump
 from ..remote_collector import Collected, RemoteCollector, collected, status_of
-from ..vector_collector import OVERLAP, collector_state
+from ..vector_collector import collector_state
 from .server import ProcessWorker, ThreadWorker
 
 Mode = Literal["process", "thread"]

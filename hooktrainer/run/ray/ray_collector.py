@@ -185,6 +185,9 @@ class RayCollector(RemoteCollector):
         status = joined([status for _, status in loaded])
         self._restore(state_dict.get("pending", []), state_dict.get("statuses"), status)
 
+    def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
+        return []  # what was collected ahead is left out
+
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Merge the states of several learners."""
         shares = [share for state in states for share in shares_of(state)]
