@@ -25,8 +25,8 @@ class Curriculum(AveragingHook):
     The level starts at 0. With ``frames`` it rises at these frames. With ``above`` it rises by one
     when the mean over the last ``episodes`` episodes reaches the level's threshold. A change of the
     attribute starts new episodes. Evaluation environments are not changed. The level is logged as
-    ``curriculum/<attribute>``, and saved, so a resumed run continues exactly; with other values than
-    before, with that of its level.
+    ``curriculum/<attribute>``, and saved, so a resumed run continues exactly; with other values
+    than before, with that of its level.
 
     Args:
         attribute: Name of the attribute, of the environment, a wrapper or the tensor environment.

@@ -43,9 +43,9 @@ def test_the_same_seed_gives_the_same_episodes(reload):
     assert play_episodes(loaded, seed=7, episodes=3) == first[:3]
     assert play_episodes(loaded, seed=8, episodes=5) != first
     assert all(episode.return_ == episode.length for episode in first)
-    with pytest.raises(ConfigError, match="episodes=0: pass a positive integer"):
+    with pytest.raises(ConfigError, match=r"episodes=0: pass a positive integer"):
         play_episodes(loaded, episodes=0)
-    with pytest.raises(ConfigError, match="seed=1.*: pass an integer below"):
+    with pytest.raises(ConfigError, match=r"seed=1.*: pass an integer below"):
         loaded.seed(2**70)
 
 
