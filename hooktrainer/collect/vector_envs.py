@@ -151,10 +151,7 @@ class VectorEnvs(ArrayEnv):
         for i, _ in finished:
             self.episodes[i] += 1
         if self._seeds_each or not (self._resets_itself or self.has_gaps):
-            observation, info = self._begin(self.episodes, done)
-            values = self._layout.values(observation, info)
-            for leaf, value in zip(row.observation, values, strict=True):
-                leaf[done] = np.asarray(value)[done]
+            self._begin_some(done, row.observation)
         return finished
 
     def restore(
@@ -164,23 +161,26 @@ class VectorEnvs(ArrayEnv):
         if self.restores[0].method == "none":
             self.reset()
             return list(range(self.num_envs))
-        # All replays end in the same step; the shorter ones begin later.
+        # All replays end in the same step; the shorter ones begin later. Before that their
+        # environments take any allowed actions, and are reset when they end.
         played = [array for array in actions if array is not None]
         lengths = np.array([len(array) for array in played])
         starts = lengths.max() - lengths
-        filler = played[int(lengths.argmax())]
-        observation, info = self._begin(self.episodes)
-        for t in range(len(filler)):
+        numbers = torch.full((self.num_envs, self.action_format.numbers), 0.5)
+        place = next((n for n, leaf in enumerate(self._layout.leaves) if leaf.key == (MASK,)), None)
+        values = self._layout.copies(*self._begin(self.episodes))
+        for t in range(lengths.max()):
+            mask = None if place is None else torch.from_numpy(values[place])
+            idle = self.action_format.draw(numbers, mask).numpy()
             taken = [
-                array[t - start] if t >= start else filler[t]
-                for array, start in zip(played, starts, strict=True)
+                array[t - start] if t >= start else idle[i]
+                for i, (array, start) in enumerate(zip(played, starts, strict=True))
             ]
             observation, _, terminated, truncated, info = self._outcome(np.stack(taken))
-            # Before that their environments take arbitrary actions, and are reset when they end.
+            values = self._layout.copies(observation, info)
             begin = (t + 1 == starts) | ((t + 1 < starts) & (terminated | truncated))
             if begin.any():
-                observation, info = self._begin(self.episodes, begin)
-        values = self._layout.values(observation, info)
+                self._begin_some(begin, values)
         check_replayed(values, self._rows[-1].observation, f"A running episode of {self._env}")
         return []
 
@@ -211,6 +211,12 @@ class VectorEnvs(ArrayEnv):
             self._device = tensors[0].device if tensors else None
         return begun if self._device is None else as_arrays(begun)
 
+    def _begin_some(self, which: Array, rows: Sequence[Array]) -> None:
+        """Begin the episodes of some; write only their rows, since masks lack the others."""
+        values = self._layout.values(*self._begin(self.episodes, which))
+        for row, value in zip(rows, values, strict=True):
+            row[which] = np.asarray(value)[which]
+
     def _outcome(self, actions: Array) -> Any:
         taken: Any = self.action_format.to_env(actions)
         if self._device is not None:
@@ -224,7 +230,7 @@ class VectorEnvs(ArrayEnv):
         final = info["final_obs"]  # the true final observations of the episodes that ended
         final_info = info.get("final_info", {})
         if isinstance(final, np.ndarray) and final.dtype == object:
-            one = {key: value[i] for key, value in final_info.items()}
+            one = {MASK: final_info[MASK][i]} if MASK in final_info else {}
             return self._layout.copies(final[i], one)
         return self._layout.copies(final, final_info, i)
 

@@ -61,6 +61,13 @@ class Masked(Counter):
         return {"action_mask": np.arange(3, dtype=np.int8) == self.count % 3}
 
 
+class Told(Counter):
+    """Has nested dicts, text and arrays in its info."""
+
+    def _info(self) -> dict[str, Any]:
+        return {"parts": {"count": float(self.count)}, "text": "a", "array": np.ones(3)}
+
+
 class Nested(Counter):
     """A dict observation with every kind of leaf, and a MultiDiscrete action."""
 
