@@ -410,10 +410,11 @@ class VectorCollector(Collector):
         self.num_envs //= world_size
         self._first_env += rank * self.num_envs
         self._shares *= world_size
-        self._warm_up_frames //= world_size
+        # Rounded up, as batches are whole.
+        self._warm_up_frames = -(-self._warm_up_frames // world_size)
         self.frames_per_batch //= world_size
         if self.total_frames > 0:
-            self.total_frames //= world_size
+            self.total_frames = -(-self.total_frames // world_size)
         if self._is_list:
             self._env = self._env[rank * self.num_envs :][: self.num_envs]
         self._open(self.num_envs)

@@ -64,6 +64,18 @@ def test_a_share_keeps_its_seed_and_its_place_when_it_is_seeded_and_pickled():
     assert not random[0].equal(random[1])
 
 
+@pytest.mark.parametrize(("random", "total"), [(1, 64), (65, 65), (100, 130)])
+def test_a_share_collects_as_many_batches_at_random_and_in_all_as_the_whole(random, total):
+    def draws():
+        policy = CategoricalPolicy(mlp(4, 2), out_keys=("action", "logits"))
+        return make(policy=policy, init_random_frames=random, total_frames=total)
+
+    whole, share = draws(), draws()
+    share.shard(1, 2)
+    were_random = [[not batch["logits"].any() for batch in one] for one in (whole, share)]
+    assert were_random[0] == were_random[1]
+
+
 def test_other_shares_begin_episodes_that_were_not_played():
     shares = [make() for _ in range(2)]
     for rank, share in enumerate(shares):
