@@ -100,7 +100,7 @@ class TrialRuns:
     def note(self, seed: int, returns: Mapping[int, float], ends: bool, cpu_seconds: float) -> None:
         """Record a seed's evaluations, whether its run ends, and what it has spent."""
         self._spend(seed, cpu_seconds)
-        self._curves[seed] |= returns
+        self._curves[seed] |= {f: value for f, value in returns.items() if math.isfinite(value)}
         if ends:
             self._over.add(seed)
 

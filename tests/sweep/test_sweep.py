@@ -10,9 +10,11 @@ import signal
 import numpy as np
 import optuna
 import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
 from small_sweep import make, results, small, swept
 
 from hooktrainer import ConfigError, TrainerHookBase
+from hooktrainer.algorithms import DQN
 from hooktrainer.log import read_csv
 from hooktrainer.statistics import SCORES, Curve
 
@@ -92,6 +94,29 @@ def test_settings_that_fail_are_a_trial_and_leave_the_others_alone(tmp_path):
     assert states[None].state == "complete"
     assert states[4].state == "fail"
     assert "sequence_length=4 has no effect without memory" in states[4].failure
+
+
+class Unscored(CartPoleEnv):
+    """Its rewards are NaN."""
+
+    def step(self, action):
+        observation, _, terminated, truncated, info = super().step(action)
+        return observation, float("nan"), terminated, truncated, info
+
+
+def test_settings_without_a_finite_score_are_a_trial_too(tmp_path):
+    run = DQN(
+        env=Unscored,
+        total_frames=64,
+        num_envs=2,
+        init_random_frames=100,
+        eval_interval=32,
+        eval_episodes=1,
+        progress_bar=False,
+    )
+    sweep = swept(tmp_path, algorithm=run, trials=1, seeds=1)
+    (one,) = sweep.trials
+    assert (one.state, one.failure, one.reports) == ("fail", "it has no finite score", {})
 
 
 class Killing(TrainerHookBase):
