@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from tensordict import NestedKey
+from torch import nn
 
 from ..base.space_parts import MASK, Leaf, Path
 from ..base.tensordicts import nested
@@ -28,6 +29,10 @@ Spaces = Mapping[str, tuple[Space, Space]]
 Grouping = Mapping[str, Sequence[str]]
 """By a group's name, the names of its agents."""
 _RESERVED = {*RESERVED, "observation", "state"}
+# Names that the modules which hold networks by group, or parameters, need for themselves.
+_RESERVED |= {*dir(nn.ModuleDict()), *dir(nn.ParameterDict())}
+_OF_GROUP = {"mask", "learned", "learner"}
+"""Entries of a group besides observations."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,13 @@ def group_agents(
             observation = spaces.Dict(rest)
             if set(rest) == {"observation"}:  # PettingZoo's own layout
                 observation, path = rest["observation"], ("observation",)
-        made.append(AgentGroup(name, tuple(members), observation, action, mask_path, path))
+        group = AgentGroup(name, tuple(members), observation, action, mask_path, path)
+        if taken := _OF_GROUP.intersection(leaf.key[0] for leaf in group.leaves):
+            raise ConfigError(
+                f"the agents of {name!r} observe {min(taken)!r}, which batches need for themselves:"
+                " rename it in the environment."
+            )
+        made.append(group)
     return tuple(made)
 
 
@@ -106,7 +117,8 @@ def _by_spaces(agents: Spaces) -> dict[str, list[str]]:
         return {"agents": found[0]}
     named: dict[str, list[str]] = {}
     for members in found:
-        prefix = re.sub(r"[_-]?\d+$", "", members[0]) or members[0]
+        agent = re.sub("[./]", "_", str(members[0]))
+        prefix = re.sub(r"[_-]?\d+$", "", agent) or agent
         name, number = prefix, 2
         while name in named or name in _RESERVED:
             name, number = f"{prefix}_{number}", number + 1
@@ -117,10 +129,10 @@ def _by_spaces(agents: Spaces) -> dict[str, list[str]]:
 def _check(groups: Grouping, agents: Spaces) -> None:
     problem = ""
     if sorted(a for own in groups.values() for a in own) != sorted(agents) or [] in groups.values():
-        problem = f"each of the agents {', '.join(agents)} has to be in one group"
+        problem = f"each of the agents {', '.join(map(str, agents))} has to be in one group"
     for name, members in groups.items():
-        if name in _RESERVED or not name or "/" in name:
-            problem = f"a group cannot be called {name!r}, a name that batches need for themselves"
+        if name in _RESERVED or not name or "/" in name or "." in name:
+            problem = f"a group cannot be called {name!r}, which batches or modules cannot hold"
         elif not problem and any(agents[agent] != agents[members[0]] for agent in members):
             problem = f"the agents of {name!r} have different spaces"
     if problem:
@@ -199,13 +211,16 @@ class GroupsFormat(ActionFormat):
 
     def check(self, actions: Mapping[str, Any], num_envs: int) -> None:
         for group in self._groups:
-            given, agents = list(actions[group.name].shape), len(group.agents)
-            wanted = [num_envs, agents, *group.action_format.shape]
-            if given != wanted:
+            action, agents = actions[group.name], len(group.agents)
+            form, wanted = "", [num_envs, agents, *group.action_format.shape]
+            fits = list(action.shape) == wanted
+            if group.action_format._is_discrete:
+                form, fits = "indices ", fits and "int" in str(action.dtype)
+            if not fits:
                 raise ConfigError(
-                    f"The policy's {(group.name, 'action')} has shape {given}; {num_envs} "
-                    f"environments with {agents} agents whose actions are {group.action_space} "
-                    f"need {wanted}."
+                    f"The policy's {(group.name, 'action')} is {action.dtype} "
+                    f"{list(action.shape)}; {num_envs} environments with {agents} agents whose "
+                    f"actions are {group.action_space} need {form}{wanted}."
                 )
 
     def each(self, actions: Mapping[str, Any]) -> list[Any]:

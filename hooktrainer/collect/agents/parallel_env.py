@@ -58,7 +58,7 @@ class ParallelEnv(gym.Env[Any, Any]):
             for agent in env.possible_agents
         }
         _, infos = reset_env(env, 0, options.reset_options)
-        masks = {agent: info[MASK] for agent, info in infos.items() if MASK in info}
+        masks = {agent: info[MASK] for agent, info in infos.items() if MASK in (info or {})}
         self.groups = group_agents(agents, options.groups, masks)
         state_shape = _state_shape_of(env)
         self.observation_space = space_of(self.groups, state_shape, leave=True)

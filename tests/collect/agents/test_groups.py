@@ -25,12 +25,18 @@ HUNT = {"wolf_0": (BOX, FIVE), "wolf_1": (BOX, FIVE), "sheep_0": (BOX, TWO)}
             {"a": ("a_0",), "a_2": ("a_1",), "state_2": ("state_0",)},
         ),
         (
+            {"train_0": (BOX, TWO), "values": (BOX, FIVE), "a/b.c_1": (FIVE, FIVE)},
+            None,
+            {"train_2": ("train_0",), "values_2": ("values",), "a_b_c": ("a/b.c_1",)},
+        ),
+        ({0: (BOX, TWO), 1: (BOX, FIVE)}, None, {"0": (0,), "1": (1,)}),
+        (
             {"a": (BOX, TWO), "b": (BOX, TWO), "c": (BOX, TWO)},
             {"last": ["c"], "rest": ["b", "a"]},
             {"last": ("c",), "rest": ("b", "a")},
         ),
     ],
-    ids=["by prefix", "one", "taken names", "given"],
+    ids=["by prefix", "one", "taken names", "of modules", "numbers", "given"],
 )
 def test_names_and_order(agents, given, wanted):
     groups = group_agents(agents, given)
@@ -59,6 +65,8 @@ def test_a_mask_in_the_observation_is_not_part_of_it():
         ),
         ({"a": ["wolf_0", "wolf_1"], "b": ["wolf_1"], "c": ["sheep_0"]}, "has to be in one group"),
         ({"next": ["wolf_0"]}, "a group cannot be called 'next'"),
+        ({"train": ["wolf_0"]}, "a group cannot be called 'train'"),
+        ({"a.b": ["wolf_0"]}, "a group cannot be called 'a.b'"),
         ({"a": [], "b": list(HUNT)}, "has to be in one group"),
     ],
 )
@@ -70,3 +78,9 @@ def test_invalid_groups_are_refused(groups, problem):
 def test_a_space_without_a_tensor_form_is_refused():
     with pytest.raises(ConfigError, match="has no tensor form"):
         group_agents({"a": (BOX, spaces.Text(3))})
+
+
+@pytest.mark.parametrize("key", ["mask", "learned", "learner"])
+def test_an_observation_with_the_key_of_another_entry_is_refused(key):
+    with pytest.raises(ConfigError, match=f"the agents of 'agents' observe '{key}', which batches"):
+        group_agents({"a": (spaces.Dict({key: BOX, "place": BOX}), TWO)})

@@ -154,6 +154,24 @@ def test_invalid_arguments_are_refused(make, problem):
         make()
 
 
+def test_actions_that_are_no_indices_are_named():
+    class Floats(First):
+        def act(self, cats, dogs):
+            return {**super().act(cats, dogs), ("cat", "action"): torch.full(cats.shape[:2], 1.7)}
+
+    problem = r"is torch.float32 \[2, 2\]; .* need indices \[2, 2\]"
+    with pytest.raises(ConfigError, match=problem):
+        collector(policy=Floats()).collect()
+
+
+def test_infos_may_be_none():
+    class Silent(Leaving):
+        def _infos(self):
+            return dict.fromkeys(self.agents)
+
+    assert (collector(Silent).collect() == collector().collect()).all()
+
+
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "mpe2.simple_spread_v3", raising=False)
     monkeypatch.setitem(sys.modules, "mpe2", None)

@@ -164,7 +164,7 @@ def test_actions_of_a_wrong_shape_are_named():
         def act(self, *inputs):
             return {("agents", "action"): torch.zeros(2, 2)}
 
-    problem = r"has shape \[2, 2\]; 2 environments with 2 agents .* need \[2, 2, 2\]"
+    problem = r"is torch.float32 \[2, 2\]; 2 environments with 2 agents .* need \[2, 2, 2\]"
     with pytest.raises(ConfigError, match=problem):
         collector(policy=Wrong()).collect()
 
