@@ -126,7 +126,8 @@ class CentralCriticLoss(AgentsReplayLoss):
     ) -> dict[str, Tensor]:
         """Return the actions by group, ``[batch, agents, features]``; 0 of who does not act."""
         return {
-            name: action.flatten(2) * self._weights(name, entries, at).unsqueeze(-1)
+            name: action.reshape(*action.shape[:2], -1)
+            * self._weights(name, entries, at).unsqueeze(-1)
             for name, action in actions.items()
         }
 
@@ -158,7 +159,7 @@ class CentralCriticLoss(AgentsReplayLoss):
         agents = new.shape[1]
         own = torch.eye(agents, dtype=torch.bool, device=new.device).view(agents, 1, agents, 1)
         # [agents, batch, features]: in row i, only agent i acts anew.
-        varied = torch.where(own, new.flatten(2), taken[name])
+        varied = torch.where(own, new.reshape(*new.shape[:2], -1), taken[name])
         parts = [
             varied.flatten(2) if group == name else action.flatten(1).expand(agents, -1, -1)
             for group, action in taken.items()

@@ -187,6 +187,28 @@ def test_actions_of_agents_have_parts(kind, tmp_path):
     assert play_episodes(loaded, 0, 2)[0].length == 5
 
 
+class Number(Match):
+    """Its continuous actions are numbers, without a dimension."""
+
+    def action_space(self, agent):
+        return spaces.Box(-1, 1, ())
+
+    def _chosen(self, action):
+        return super()._chosen([action])
+
+
+@pytest.mark.parametrize("kind", [MADDPG, MASAC])
+def test_actions_without_a_dimension_are_those_of_one_number(kind):
+    options = SMALL | CENTRAL | {"total_frames": 160, "init_random_frames": 80, "eval_episodes": 2}
+    plain, number = (
+        kind(env=partial(env, continuous=True), seed=0, **options).train()
+        for env in (Match, Number)
+    )
+    assert plain.optim_count == number.optim_count > 0
+    pairs = zip(plain.loss_module.parameters(), number.loss_module.parameters(), strict=True)
+    assert all(one.equal(other) for one, other in pairs)
+
+
 # -- Self-play.
 
 TIC_TAC_TOE = "pettingzoo/classic/tictactoe_v3"
