@@ -161,8 +161,13 @@ class RunningNorm(nn.Module):
 
     @torch.no_grad()
     def update(self, x: Tensor) -> None:
-        """Add ``x``, ``[*batch, features]``, to the statistics (Chan et al., 1979)."""
-        x = x.reshape(-1, x.shape[-1]).double()
+        """Add ``x`` to the statistics (Chan et al., 1979).
+
+        It is ``[*batch, features]``, or ``[*batch, *shape]`` of as many numbers.
+        """
+        if not len(x):
+            return
+        x = x.reshape(-1, len(self.mean)).double()
         var, mean = torch.var_mean(x, 0, correction=0)
         number = len(x)
         total = self.count + number

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
 import torch
 
 from hooktrainer.networks import RunningNorm
@@ -16,6 +19,18 @@ def test_mean_and_variance_are_those_of_all_batches_together():
     torch.testing.assert_close(norm.mean, everything.mean(0))
     torch.testing.assert_close(norm.var, everything.var(0, correction=0))
     assert norm.count == 21
+
+
+@pytest.mark.parametrize("shape", [(), (6,), (3, 2), (6, 1)])
+def test_numbers_of_any_shape_have_each_their_own_statistics(shape):
+    x = torch.randn(5, 4, *shape)
+    norm = RunningNorm(math.prod(shape))
+    norm.update(x)
+    norm.update(x[:0])  # nothing
+    flat = x.reshape(20, -1).double()
+    torch.testing.assert_close(norm.mean, flat.mean(0))
+    torch.testing.assert_close(norm.var, flat.var(0, correction=0))
+    assert norm.count == 20
 
 
 def test_it_normalizes_by_hand_computed_numbers_and_clips():
