@@ -194,7 +194,8 @@ class RunTask(AlgorithmTask, ABC):
             name = "observation_normalizer"
             if len(norms) > 1:
                 name += "_" + "_".join([key] if isinstance(key, str) else key)
-            ObservationNormalizer(norm, key).register(trainer, name)
+            mask = (key[0], "mask") if key[0] in self._agents else None
+            ObservationNormalizer(norm, key, mask).register(trainer, name)
         return trainer
 
     def finish(self, trainer: Trainer, policy: Any) -> Trainer:

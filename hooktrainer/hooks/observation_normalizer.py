@@ -21,6 +21,8 @@ class ObservationNormalizer(TrainerHookBase):
     Args:
         norm: The layer of the policy and the critic.
         key: Key of the observations.
+        mask: Key of the agents that act, where they may leave or take turns: the observations of
+            others are padding.
     """
 
     at = "post_steps_log"
@@ -28,7 +30,9 @@ class ObservationNormalizer(TrainerHookBase):
 
     norm: RunningNorm
     key: NestedKey = "observation"
+    mask: NestedKey | None = None
 
     def __call__(self, batch: TensorDictBase) -> None:
         """Add the observations of ``batch``, ``[*batch, features]``, without padding."""
-        self.norm.update(valid(batch, self.key))
+        acts = None if self.mask is None else batch.get(self.mask, None)
+        self.norm.update(valid(batch, self.key) if acts is None else batch[self.key][acts])

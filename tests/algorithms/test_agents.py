@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from any_agents import Match
+from any_agents import Match, Recall
 from gymnasium import spaces
 from marks import slow_except
 from outcomes import same
@@ -207,6 +207,21 @@ def test_actions_without_a_dimension_are_those_of_one_number(kind):
     assert plain.optim_count == number.optim_count > 0
     pairs = zip(plain.loss_module.parameters(), number.loss_module.parameters(), strict=True)
     assert all(one.equal(other) for one, other in pairs)
+
+
+def test_observations_are_normalized_by_those_of_agents_that_are_there():
+    env = partial(Recall, leaves=True)
+    options = SMALL | ON_POLICY | {"normalize_observations": True, "eval_episodes": 0}
+    trainer = IPPO(env=env, total_frames=640, **options).trainer()
+    seen = []
+    trainer.register_op("pre_steps_log", lambda batch: seen.append(batch["agents"].clone()))
+    trainer.train()
+    agents = torch.cat(seen)
+    there = agents["observation"][agents["mask"]].double()
+    assert 0 < len(there) < agents["mask"].numel()
+    norm = trainer.registry.modules["observation_normalizer"].norm
+    torch.testing.assert_close(norm.mean, there.mean(0))
+    torch.testing.assert_close(norm.var, there.var(0, correction=0))
 
 
 # -- Self-play.
