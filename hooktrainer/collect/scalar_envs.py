@@ -26,7 +26,7 @@ from .batched_env import (
 from .buffers import Row, as_arrays
 from .info import write_infos
 from .last_reward import show_sums
-from .spaces import refuse_missing
+from .spaces import check_numbers
 
 
 class ScalarEnvs(ArrayEnv):
@@ -75,14 +75,17 @@ class ScalarEnvs(ArrayEnv):
                         f"step() of {self.names[i]} did not return five values; let it return "
                         "(observation, reward, terminated, truncated, info)."
                     ) from None
-                if reward is None or terminated is None or truncated is None:
-                    refuse_missing(reward, "reward")
-                    refuse_missing(terminated, "terminated")
-                    refuse_missing(truncated, "truncated")
                 infos[i] = info
-                rewards[i] = reward
-                terminations[i] = terminated
-                truncations[i] = truncated
+                try:
+                    if reward is None or terminated is None or truncated is None:
+                        raise TypeError("None is no number")
+                    rewards[i] = reward
+                    terminations[i] = terminated
+                    truncations[i] = truncated
+                except (TypeError, ValueError):
+                    ends = {"terminated": terminated, "truncated": truncated}
+                    check_numbers(self.names[i], reward=reward, **ends)
+                    raise
                 if terminated or truncated:
                     finished.append((i, layout.copies(observation, info)))
                     observation, info = self._begin(i, self.episodes[i] + 1)
@@ -158,7 +161,7 @@ def _repeated(env: gym.Env[Any, Any], times: int) -> Callable[[Any], Any]:
         total = 0.0
         for _ in range(times):
             observation, reward, terminated, truncated, info = step(action)
-            refuse_missing(reward, "reward")
+            check_numbers(env, reward=reward)
             total += float(reward)
             if terminated or truncated:
                 break

@@ -126,6 +126,17 @@ def refuse_missing(value: Any, what: str, path: Path = ()) -> None:
         )
 
 
+def check_numbers(name: object, **values: Any) -> None:
+    """Refuse ``None`` and arrays, such as of one element, where a step returns a number."""
+    for what, value in values.items():
+        refuse_missing(value, what)
+        if np.ndim(value):
+            raise ConfigError(
+                f"step() of {name} returned {what} = {value!r:.80}, of the shape "
+                f"{list(np.shape(value))}: let it return a number, such as float({what})."
+            )
+
+
 def check_leaf(value: Any, leaf: Leaf, name: str, num_envs: int | None) -> None:
     """Refuse a value that NumPy would change when it is written to a batch."""
     array = value if value.__class__ is np.ndarray else np.asarray(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from toy_envs import Counter, Masked, Nested
 
@@ -58,6 +59,14 @@ def test_none_is_refused_where_it_is_returned(base, change, what):
     assert "without None among the values" in str(caught.value)
     assert "while stepping environment 0, <Lacking" in caught.value.__notes__[0]
     assert "at step 3 of the batch, in episode 0, begun by reset(seed=" in caught.value.__notes__[0]
+
+
+# NumPy before 2.4 takes an array of one element for a number.
+@pytest.mark.parametrize(("frame_skip", "size"), [(1, 2), (2, 1)])
+def test_an_array_in_place_of_a_number_is_refused(frame_skip, size):
+    problem = rf"step\(\) of <Lack.* reward = array\(.*, of the shape \[{size}\]: let it return a"
+    with pytest.raises(ConfigError, match=problem):
+        collect(lacking(Counter, put(1, np.ones(size))), frame_skip=frame_skip)
 
 
 @pytest.mark.parametrize(
