@@ -8,8 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..errors import ConfigError
 from ..loop.hook import DEFAULT, EARLY, TrainerHookBase
 from ..loop.loop import Loop
+from ..objectives import LossByGroup
+from ..objectives.maddpg import CentralCriticLoss
 
 
 class AveragingHook(TrainerHookBase):
@@ -73,9 +76,19 @@ class LearnedReward(AveragingHook):
         self._average([p.detach() for network in self._networks for p in network.parameters()])
 
     def register(self, trainer: Loop, name: str = "") -> None:
-        """Register before readers of rewards; move the networks to the device of the loss."""
+        """Register before readers of rewards; move the networks to the device of the loss.
+
+        Raises:
+            ConfigError: If the loss is of agents that learn from a reward of each.
+        """
+        loss: Any = trainer.loss_module
+        if isinstance(loss, LossByGroup | CentralCriticLoss):
+            raise ConfigError(
+                f"{type(self).__name__} changes the reward of all agents together, and "
+                f"{type(loss).__name__} learns from that of each: use vdn or qmix."
+            )
         super().register(trainer, name)
-        weights: Iterable[torch.Tensor] = getattr(trainer.loss_module, "parameters", list)()
+        weights: Iterable[torch.Tensor] = getattr(loss, "parameters", list)()
         if (weight := next(iter(weights), None)) is not None:
             for network in self._networks:
                 network.to(weight.device)

@@ -77,8 +77,14 @@ class Curriculum(AveragingHook):
         if self.above is not None:
             done = batch.get(("next", "done"))
             hint = "Name an entry of info_keys, such as ('next', 'success')."
-            ended = require(batch, self.key, self, hint)[done].flatten().tolist()
-            self._last = [*self._last, *ended][-self.episodes :]
+            values = require(batch, self.key, self, hint)
+            if values.shape != done.shape:
+                raise ConfigError(
+                    f"Curriculum({self.attribute!r}): {self.key!r} is {list(values.shape)}, not a "
+                    f"number for each step, {list(done.shape)}: name an entry of the environment, "
+                    "such as ('next', 'episode_reward')."
+                )
+            self._last = [*self._last, *values[done].tolist()][-self.episodes :]
         return {f"curriculum/{self.attribute}": Latest(self.level)}
 
     def __call__(self) -> None:

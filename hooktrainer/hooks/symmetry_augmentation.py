@@ -139,6 +139,11 @@ class SymmetryAugmentation(TrainerHookBase):
         """Find the policy, the action, and the entries that the loss's networks read."""
         networks = [getattr(loss, name, None) for name in ("actor_network", "critic_network")]
         self._action = getattr(loss.tensor_keys, "action", "action")
+        if self._action not in loss.in_keys:
+            raise ConfigError(
+                f"SymmetryAugmentation mirrors the actions of one agent, {self._action!r}, and "
+                f"{type(loss).__name__} reads none: leave the hook out."
+            )
         if networks[0] is not None:
             self._actor = networks[0]
             read = [key for network in networks if network is not None for key in network.in_keys]

@@ -15,7 +15,14 @@ from tensordict.nn import InteractionType
 from tensordict.nn.probabilistic import set_interaction_type
 from test_algorithms import assert_resumed_is_whole
 
-from hooktrainer import ConfigError, list_policies, load_policy, play_episodes
+from hooktrainer import (
+    ConfigError,
+    RandomNetworkDistillation,
+    SymmetryAugmentation,
+    list_policies,
+    load_policy,
+    play_episodes,
+)
 from hooktrainer.algorithms import IPPO, MADDPG, MAPPO, MASAC, PPO, QMIX, VDN
 from hooktrainer.collect.agents.parallel_env import pettingzoo_factory
 from hooktrainer.networks import CentralNetwork
@@ -122,6 +129,20 @@ def test_mappos_critic_sees_all_ippos_its_own():
             "env='CartPole-v1' is no environment of several agents",
         ),
         (lambda: MAPPO(env="vmas/balanse", total_frames=10), "no scenario 'vmas/balanse'"),
+        *(
+            (
+                partial(kind, env=env, total_frames=10, hooks=[RandomNetworkDistillation(3)]),
+                f"RandomNetworkDistillation changes the reward of all .* {loss} learns from that",
+            )
+            for kind, env, loss in (
+                (MAPPO, Match, "LossByGroup"),
+                (MASAC, partial(Match, continuous=True), "MASACLoss"),
+            )
+        ),
+        (
+            lambda: QMIX(env=Match, total_frames=10, hooks=[SymmetryAugmentation(dict)]),
+            "SymmetryAugmentation mirrors the actions of one agent, 'action', and QMixLoss reads",
+        ),
     ],
 )
 def test_what_cannot_work_is_named(make, problem):

@@ -108,6 +108,15 @@ def test_an_entry_that_batches_lack_is_named():
         trainer.train()
 
 
+def test_an_entry_of_each_agent_is_refused():
+    hook = Curriculum("g", [1, 2], above=[1.0], key=("next", "agents", "episode_reward"))
+    batch = ended(1.0, 2.0)
+    batch["next", "agents"] = {"episode_reward": torch.zeros(1, 2, 3, 1)}
+    problem = r"is \[1, 2, 3, 1\], not a number for each step, \[1, 2, 1\]: name an entry of the"
+    with pytest.raises(ConfigError, match=problem):
+        hook.observe(batch)
+
+
 # -- collectors ------------------------------------------------------------------------------------
 
 KINDS = {
