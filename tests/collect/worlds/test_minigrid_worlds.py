@@ -13,7 +13,7 @@ from hooktrainer.collect.families import usual_wrappers
 from hooktrainer.collect.make_envs import find_spec
 from hooktrainer.collect.worlds import make_tensor_world
 from hooktrainer.collect.worlds.minigrid.grid_world import FORWARD, GOAL, GridWorld, Start
-from hooktrainer.collect.worlds.minigrid.tasks import numbered, placed, room
+from hooktrainer.collect.worlds.minigrid.tasks import EmptyWorld, numbered, placed, room
 from hooktrainer.collect.worlds.world_ids import WORLDS
 from hooktrainer.errors import ConfigError
 
@@ -175,5 +175,6 @@ def test_a_grid_of_ones_own_has_a_length():
         assert world.max_episode_steps == length
         assert outcome.terminated.all()
         torch.testing.assert_close(outcome.reward, torch.full((2,), 1 - 0.9 / length))
-    with pytest.raises(ConfigError, match="max_steps=0"):
-        Hall(2, max_steps=0)
+    for kind in (Hall, EmptyWorld):
+        with pytest.raises(ConfigError, match="max_steps=0"):
+            kind(2, max_steps=0)

@@ -57,7 +57,7 @@ class SizedWorld(GridWorld):
         **rest: Any,
     ) -> None:
         self.width, self.height = self.aspect * size, size
-        max_steps = max_steps or self.steps_per_cell * size**2
+        max_steps = self.steps_per_cell * size**2 if max_steps is None else max_steps
         super().__init__(num_envs, device, max_steps=max_steps, **rest)
 
 
