@@ -11,8 +11,6 @@ from torch import nn
 from ..errors import ConfigError
 from ..loop.hook import DEFAULT, EARLY, TrainerHookBase
 from ..loop.loop import Loop
-from ..objectives import LossByGroup
-from ..objectives.maddpg import CentralCriticLoss
 
 
 class AveragingHook(TrainerHookBase):
@@ -82,7 +80,7 @@ class LearnedReward(AveragingHook):
             ConfigError: If the loss is of agents that learn from a reward of each.
         """
         loss: Any = trainer.loss_module
-        if isinstance(loss, LossByGroup | CentralCriticLoss):
+        if getattr(loss, "reward_by_agent", False):
             raise ConfigError(
                 f"{type(self).__name__} changes the reward of all agents together, and "
                 f"{type(loss).__name__} learns from that of each: use vdn or qmix."

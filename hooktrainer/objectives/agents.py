@@ -26,6 +26,8 @@ class LossByGroup(Loss):
             those of the whole batch, as from `keys_of`.
     """
 
+    reward_by_agent = True  # and none of all agents together
+
     def __init__(self, losses: Mapping[str, Loss]) -> None:
         super().__init__()
         self.by_group = nn.ModuleDict(losses)

@@ -42,6 +42,7 @@ class CentralCriticLoss(AgentsReplayLoss):
         burn_in: As for `ReplayLoss`.
     """
 
+    reward_by_agent = True
     _acting = "actors"
     actors: Any
     critics: Any
