@@ -203,7 +203,9 @@ def _spawned_processes_are_warm() -> Iterator[None]:
     from warm_python import executable
 
     def begin(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([executable(), *command[1:]], **options)
+        # Kernels are chosen before torch is imported.
+        python = sys.executable if "--deterministic" in command else executable()
+        return subprocess.Popen([python, *command[1:]], **options)
 
     patch = pytest.MonkeyPatch()
     # There alone: a fork server and the tracker of resources stay as they are.
