@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -70,7 +71,7 @@ class Curriculum(AveragingHook):
             )
         self.level = 0
         self._last: list[float] = []  # of the last episodes
-        self._set_value: str | None = None  # the value that was set, in words
+        self._set_value: str | None = None  # the level and value that were set, in words
 
     def observe(self, batch: TensorDictBase) -> dict[str, Any]:
         """Record the episodes that ended. Metric: the level."""
@@ -108,7 +109,9 @@ class Curriculum(AveragingHook):
 
     def _set(self, trainer: Loop) -> None:
         value = self.values[self.level]
-        if repr(value) == self._set_value:
+        # Without addresses, which are others in each process.
+        words = f"{self.level}: {re.sub(' at 0x[0-9a-f]+', '', repr(value))}"
+        if words == self._set_value:
             return
         source: Any = trainer.source
         if not callable(getattr(source, "set_attribute", None)):
@@ -117,4 +120,4 @@ class Curriculum(AveragingHook):
                 "its environments: use a VectorCollector, without overlap."
             )
         source.set_attribute(self.attribute, value)
-        self._set_value = repr(value)
+        self._set_value = words

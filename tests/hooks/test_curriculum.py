@@ -108,6 +108,28 @@ def test_an_entry_that_batches_lack_is_named():
         trainer.train()
 
 
+class Gravity(float):
+    __repr__ = object.__repr__  # with an address
+
+
+def test_a_resumed_run_sets_nothing_again_that_is_the_same(monkeypatch):
+    def run():
+        collector = VectorCollector("Pendulum-v1", num_envs=2, frames_per_batch=10)
+        trainer = tiny_trainer(collector=collector, total_frames=20)
+        Curriculum("g", [Gravity(9), Gravity(5)], frames=[10]).register(trainer)
+        return trainer
+
+    before, trainer = run(), run()
+    calls = []
+    before.train()
+    trainer.load_state_dict(before.state_dict())
+    monkeypatch.setattr(trainer.source, "set_attribute", lambda *given: calls.append(given))
+    trainer.registry.modules["curriculum"].on_train_start(trainer)
+    assert calls == []
+    before.shutdown()
+    trainer.shutdown()
+
+
 def test_an_entry_of_each_agent_is_refused():
     hook = Curriculum("g", [1, 2], above=[1.0], key=("next", "agents", "episode_reward"))
     batch = ended(1.0, 2.0)
