@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from gymnasium import spaces
 
+from ..errors import ConfigError
 from ..networks import QNetwork
 from ..objectives import CQLLoss, DiscreteCQLLoss
 from ..objectives.sequences import ReplayLoss
@@ -43,6 +44,11 @@ class CQL(OfflineValues):
             "loss_function": "l2",
         }
         if isinstance(task.action_space, spaces.Discrete):
+            if self.num_random != CQL.num_random:
+                raise ConfigError(
+                    f"cql: num_random={self.num_random} has no effect with discrete actions, of "
+                    "which all are counted: leave num_random out."
+                )
             network = task.networks.network(task.num_actions)
             policy: Any = QNetwork(network, task.in_keys, task.mask_key).to(task.device)
             loss_module: ReplayLoss = DiscreteCQLLoss(policy, double_dqn=True, **options)

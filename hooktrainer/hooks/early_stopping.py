@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from tensordict import TensorDictBase
 
-from ..base.checks import check_choice, check_count
+from ..base.checks import check_choice, check_count, check_rate
 from ..loop.hook import LATE
 from ..loop.stateful import differing
 from .averaging import AveragingHook
@@ -61,6 +61,7 @@ class EarlyStopping(_OnMetric):
 
     def __post_init__(self) -> None:
         check_choice("EarlyStopping: mode", self.mode, ("min", "max"))
+        check_rate("EarlyStopping: min_delta", self.min_delta)
         check_count("patience", self.patience, least=0)
         check_count("wait_for", self.wait_for, least=0)
         self.best_score: float | None = None

@@ -493,6 +493,6 @@ def _check_alone() -> None:
     number = torch.distributed.get_world_size() if group else int(os.environ.get("WORLD_SIZE", 1))
     if number > 1:
         raise ConfigError(
-            f"a Session is one process, and there are {number}: use a Trainer, which averages "
-            "gradients under torchrun, or save the shares of the other processes yourself."
+            f"a Session is one process, and there are {number}: use an algorithm or a Run, which "
+            "average gradients under torchrun."
         )

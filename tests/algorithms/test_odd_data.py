@@ -108,6 +108,13 @@ def test_types_become_those_of_batches(name, tmp_path):
         make(dataset=Dataset(odd), **options).trainer()
 
 
+def test_an_option_for_continuous_actions_is_refused_with_discrete_ones(tmp_path):
+    env = partial(AnyEnv, VECTOR, CHOICE)
+    data = recorded(env, tmp_path / "data")
+    with pytest.raises(ConfigError, match="num_random=4 has no effect with discrete actions"):
+        algorithms.get("cql")(env=env, dataset=data, num_random=4, **SMALL).trainer()
+
+
 @pytest.mark.parametrize(
     ("name", "action", "takers"),
     [

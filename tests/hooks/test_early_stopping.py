@@ -7,7 +7,7 @@ import torch
 from other_rank import average_with
 
 from hooktrainer import EarlyStopping, SaveOnBest
-from hooktrainer.errors import StateMismatchError
+from hooktrainer.errors import ConfigError, StateMismatchError
 from hooktrainer.testing import tiny_trainer
 
 # -- EarlyStopping ---------------------------------------------------------------------------------
@@ -115,6 +115,12 @@ def test_the_best_of_another_metric_is_not_taken_over(make, differs):
     make().register(resumed)
     with pytest.raises(StateMismatchError, match=differs):
         resumed.load_state_dict(saved)
+
+
+@pytest.mark.parametrize("gain", [float("nan"), float("inf"), -1.0])
+def test_a_least_gain_that_nothing_or_everything_reaches_is_refused(gain):
+    with pytest.raises(ConfigError, match="EarlyStopping: min_delta=.*: pass a finite number"):
+        EarlyStopping(min_delta=gain)
 
 
 @pytest.mark.parametrize(("own", "best"), [(None, 4.0), (2.0, 3.0)])

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base.words import duration, plural
+from ...base.words import duration, listed, plural
 from ...errors import ConfigError
 from ...statistics import (
     Decision,
@@ -187,8 +187,9 @@ def _all_tasks(
     study: Study, score: str, references: Mapping[str, Reference], against: str | None
 ) -> list[Section]:
     tables, notes = {}, []
-    for name in study.tasks[0].groups:
-        if not all(name in task.groups for task in study.tasks):
+    for name in dict.fromkeys(name for task in study.tasks for name in task.groups):
+        if without := [task.task for task in study.tasks if name not in task.groups]:
+            notes.append(f"{name} is left out: it has no runs of {listed(without)}")
             continue
         table = _tables(study.tasks, name, score, study.minimize, references)
         left = sum(len(task.groups[name]) - len(table[0]) for task in study.tasks)

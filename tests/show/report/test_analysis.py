@@ -113,6 +113,15 @@ def test_tasks_are_pooled_on_normalized_scores():
     assert len(report(*tasks)) == 2  # without references, nothing over tasks
 
 
+@pytest.mark.parametrize("first", ["A", "B"])
+def test_groups_that_a_task_lacks_are_left_out_of_the_pool_and_named(first):
+    references = {"A": Reference(0, 100, ""), "B": Reference(0, 10, "")}
+    tasks = [task("A", good=GOOD, bad=BAD), task("B", good=GOOD / 10)]
+    *_, together = report(*(tasks if first == "A" else tasks[::-1]), references=references)
+    assert [group.group for group in together.groups] == ["good"]
+    assert "bad is left out: it has no runs of B" in together.notes
+
+
 def minimized(*tasks, **options):
     return analyze(Study("eval/error", tasks, [], minimize=True), **options)
 
