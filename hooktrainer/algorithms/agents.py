@@ -80,6 +80,11 @@ class AgentsTask(RunTask):
 
     def _inspect(self) -> None:
         fields, name = self._fields, self.name
+        if fields.wrappers:
+            raise ConfigError(
+                f"{name}: wrappers={fields.wrappers} are for one agent: wrap {self.env_name} in a "
+                "function that makes it, and pass that as env."
+            )
         groups = fields.groups or None
         envs = agents_of(self._made["env"], fields.env_kwargs, groups)
         envs.close()

@@ -173,6 +173,9 @@ class EnvConfig(AlgorithmConfig):
     """keyword arguments of the environment, which is given by its id or by one function"""
     usual_wrappers: bool = True
     """whether environments of known families, such as Atari, get the wrappers usual for them"""
+    wrappers: tuple[str, ...] = ()
+    """further wrappers, the innermost first: MODULE:NAME or FILE.py:NAME of classes that take the
+    environment alone, such as hooktrainer.collect:LastAction"""
     info_keys: tuple[str, ...] = ()
     """entries of the environment's info: logged as means over episodes, and part of every batch"""
     network: Annotated[Any, Word("NETWORK")] = None

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from gymnasium import spaces
 from torch import nn
 
-from ..collect.last_reward import LastReward
+from ..collect.last_step import LastReward
 from ..data import DataCollector, Subsequences
 from ..errors import ConfigError
 from ..networks import (

@@ -17,6 +17,7 @@ from torch import nn
 from ..base.space_parts import CRITIC, MASK, groups_of, parts_of
 from ..collect import VectorCollector
 from ..collect.action_format import clipped
+from ..collect.families import in_wrappers
 from ..collect.make_envs import Wrapped, find_spec, is_several, make_one, spaces_of
 from ..collect.worlds import is_world
 from ..errors import ConfigError
@@ -261,6 +262,9 @@ class Task(RunTask):
         train, play, env_kwargs = env, env, fields.env_kwargs or None
         if wrapped := fields.wrapped():
             train, play, env_kwargs = wrapped.train, wrapped.play, None
+        if fields.wrappers:
+            train, play = (in_wrappers(one, fields.wrappers, env_kwargs) for one in (train, play))
+            env_kwargs = None
         self.observation_space, self.action_space, mask_size = spaces_of(train, env_kwargs)
         check_observations(name, env_name, self.observation_space, fields.observations)
         actions = self.action_space

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from .agent_groups import AgentGroup as AgentGroup
     from .batched_env import Restore as Restore
     from .collector import Collector as Collector
-    from .last_reward import LastReward as LastReward
+    from .last_step import LastAction as LastAction
+    from .last_step import LastReward as LastReward
     from .overlap import OverlappedCollector as OverlappedCollector
     from .vector_collector import VectorCollector as VectorCollector
 else:

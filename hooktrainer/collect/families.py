@@ -1,11 +1,12 @@
-"""The usual wrappers of an environment that is given by its id."""
+"""The wrappers of an environment that is given by its id: the usual ones, and the user's."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,9 +15,10 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec, WrapperSpec
 from gymnasium.utils import RecordConstructorArgs
 
+from ..base.imports import import_named
 from ..errors import ConfigError
 from .make_envs import find_spec
-from .worlds.world_ids import minigrid_wrappers, wrapper
+from .worlds.world_ids import is_world, minigrid_wrappers, wrapper
 
 Wrappers = tuple[WrapperSpec, ...]
 Wrapped = tuple[Wrappers, Wrappers, str]
@@ -288,3 +290,45 @@ def usual_wrappers(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> Usu
         f"{spec.id} with the wrappers usual for {name}: {description}; --no-usual-wrappers leaves "
         "them out",
     )
+
+
+def in_wrappers(
+    env: Any, wrappers: Sequence[str], env_kwargs: Mapping[str, Any] | None = None
+) -> EnvSpec:
+    """Return the specification of an environment in wrappers, around those that it has.
+
+    Args:
+        env: Its id or specification.
+        wrappers: ``module:name`` or ``path/to/file.py:name`` of classes or functions of an
+            environment ``env``, the innermost first.
+        env_kwargs: Keyword arguments of the environment.
+
+    Raises:
+        ConfigError: If the environment is given otherwise, or there is no such wrapper.
+        MissingPackageError: If a package is missing.
+    """
+    if not isinstance(env, (str, EnvSpec)) or is_world(env):
+        raise ConfigError(
+            f"wrappers={list(wrappers)} go around an environment of Gymnasium that is given by its "
+            f"id, and {env!s:.80} is none: wrap it in a function that makes it, and pass that as "
+            "env."
+        )
+    spec = copy.deepcopy(find_spec(env) if isinstance(env, str) else env)
+    spec.kwargs |= env_kwargs or {}
+    spec.vector_entry_point = None  # it would leave out the wrappers
+    places = (_place_of(name) for name in wrappers)
+    added = tuple(WrapperSpec(place, place, {}) for place in places)
+    return dataclasses.replace(spec, additional_wrappers=(*spec.additional_wrappers, *added))
+
+
+def _place_of(name: str) -> str:
+    """Where a wrapper is defined, by which saved policies name it."""
+    found = import_named(name)
+    try:
+        inspect.signature(found).bind(env=None)
+        return f"{found.__module__}:{found.__qualname__}"
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"wrappers: {name} is not called with an environment `env` alone ({error}): name a "
+            "class or function that is."
+        ) from error

@@ -25,7 +25,7 @@ from .batched_env import (
 )
 from .buffers import Row, as_arrays
 from .info import write_infos
-from .last_reward import show_sums
+from .last_step import show_sums
 from .spaces import check_numbers
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..base.untrusted import decode_data, one_line
 from ..base.words import printable
-from ..errors import ConfigError
+from ..errors import ConfigError, MissingPackageError
 from .trust import code_of, code_of_agents, find_callable
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Environment:
 
         Raises:
             ConfigError: If it cannot be made here, or needs trust.
-            ModuleNotFoundError: If a package is not installed; the message has the install command.
+            MissingPackageError: If a package or module is not found.
         """
         if not trust and (code := self.code) is not None:
             raise ConfigError(
@@ -132,8 +132,14 @@ class Environment:
 
             with explain_env_errors():
                 raise
-        except (ConfigError, ModuleNotFoundError):
+        except ConfigError:
             raise
+        except ModuleNotFoundError as error:  # of a wrapper, or of what registers the id
+            raise MissingPackageError(
+                f"the environment {self.name} could not be made: {error}: install it, or set "
+                "PYTHONPATH to the directory of that module.",
+                name=error.name,
+            ) from error
         except Exception as error:  # whatever the environment raises
             reason = one_line(f"{type(error).__name__}: {error}", 300)
             raise ConfigError(f"the environment {self.name} could not be made: {reason}") from error

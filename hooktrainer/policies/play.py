@@ -175,7 +175,7 @@ class _Single:
     """Steps a Gymnasium environment; each action is repeated ``frame_skip`` times."""
 
     def __init__(self, env: gym.Env[Any, Any], frame_skip: int) -> None:
-        from ..collect.last_reward import show_sums
+        from ..collect.last_step import show_sums
 
         show_sums(env, frame_skip)
         self._env: Any = env

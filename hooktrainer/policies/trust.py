@@ -49,7 +49,8 @@ OTHERS: Final = frozenset(
         "hooktrainer.collect.families:EpisodicLife",
         "hooktrainer.collect.families:FirstAction",
         "hooktrainer.collect.families:CategoricalImage",
-        "hooktrainer.collect.last_reward:LastReward",
+        "hooktrainer.collect.last_step:LastAction",
+        "hooktrainer.collect.last_step:LastReward",
         "minigrid.wrappers:DictObservationSpaceWrapper",
     }
 )

@@ -346,7 +346,8 @@ class RunConfig:
         """Describe what the values of an untrusted file would import, run or read, if anything."""
         if values.get("hook"):
             return f"the hooks {shown(values['hook'])}"
-        return code_of(str(values.get("env", "")), values.get("env_kwargs") or {}, ())
+        wrappers: Any = [(name, {}) for name in values.get("wrappers") or ()]
+        return code_of(str(values.get("env", "")), values.get("env_kwargs") or {}, wrappers)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as plain values, as ``config.yaml`` holds them."""

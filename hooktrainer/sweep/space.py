@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 _MEASURE: Final = (
-    *("env", "env_kwargs", "total_frames"),
+    *("env", "env_kwargs", "wrappers", "total_frames"),
     *("eval_interval", "eval_episodes", "eval_deterministic", "stop_at"),
 )
 """Fields that must be equal in all trials, because trials are compared by them."""

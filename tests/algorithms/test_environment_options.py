@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from hooktrainer import ConfigError, Evaluate, load_policy
-from hooktrainer.algorithms import DQN, DSAC, PPO
+from hooktrainer.algorithms import DQN, DSAC, MAPPO, PPO
 
 
 class Walk(gym.Env[Any, Any]):
@@ -107,3 +107,74 @@ def test_env_kwargs_are_those_of_a_function_everywhere(continuous: bool, tmp_pat
     assert policy.make_env().observation_space.shape == (3,)
     with pytest.raises(ConfigError, match=r"env_kwargs=.* goes with an id or one factory"):
         small(env=[Sized, Sized], env_kwargs=given).trainer()
+
+
+class Doubled(gym.Wrapper[Any, Any, Any, Any]):
+    """Doubles rewards; a class that records no arguments."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = self.env.step(action)
+        return observation, 2 * reward, *rest
+
+
+def plus_one(env: Any) -> Any:
+    """A function that is a wrapper: each reward is one more."""
+    return gym.wrappers.TransformReward(env, lambda reward: reward + 1)
+
+
+HERE = f"{__name__}:"
+
+
+@pytest.mark.parametrize(
+    ("names", "reward"), [(("Doubled", "plus_one"), 3.0), (("plus_one", "Doubled"), 4.0)]
+)
+def test_wrappers_are_put_around_in_their_order_everywhere(
+    names: Any, reward: float, tmp_path: Any
+) -> None:
+    run = small(
+        env="CartPole-v1",
+        env_kwargs={"sutton_barto_reward": False},
+        wrappers=[HERE + name for name in names],
+        run_dir=tmp_path,
+        snapshots=2,
+    )
+    trainer = run.train()
+    assert trainer.metrics.reported["train/reward"] == reward
+    reported = trainer.metrics.reported
+    assert reported["eval/return"] == reported["eval/length"] * reward
+    with pytest.raises(ConfigError, match=f"needs the wrapper {HERE}{names[0]}"):
+        load_policy(tmp_path).make_env()
+    env = load_policy(tmp_path, trust=True).make_env()
+    env.reset()
+    assert env.step(0)[1] == reward
+
+
+def test_wrappers_are_around_the_usual_ones() -> None:
+    run = small(env="MinAtar/Breakout-v1", wrappers=("hooktrainer.collect:LastReward",))
+    trainer = run.trainer()
+    wrappers = [spec.entry_point for spec in trainer.collector._env.additional_wrappers]
+    assert [name.rpartition(":")[2] for name in wrappers] == ["FirstAction", "LastReward"]
+    trainer.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("fields", "advice"),
+    [
+        ({"wrappers": "nothing"}, "name an object as path/to/file.py:Name or module:Name"),
+        ({"wrappers": "gymnasium.wrappers:Doubled"}, "there is no Doubled in it"),
+        (
+            {"wrappers": "gymnasium.wrappers:FrameStackObservation"},
+            "with an environment `env` alone .missing a required argument: 'stack_size'",
+        ),
+        ({"env": Walk}, "is none: wrap it in a function that makes it"),
+        ({"env": "torch/CartPole-v1"}, "is none: wrap it in a function that makes it"),
+        (
+            {"kind": MAPPO, "env": "vmas/balance"},
+            r"are for one agent: wrap vmas/balance in a function",
+        ),
+    ],
+)
+def test_what_cannot_be_wrapped_is_refused(fields: Any, advice: str) -> None:
+    given = {"env": "CartPole-v1", "wrappers": HERE + "Doubled"} | fields
+    with pytest.raises(ConfigError, match=advice):
+        small(**given).trainer()

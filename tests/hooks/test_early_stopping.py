@@ -119,7 +119,7 @@ def test_the_best_of_another_metric_is_not_taken_over(make, differs):
 
 @pytest.mark.parametrize("gain", [float("nan"), float("inf"), -1.0])
 def test_a_least_gain_that_nothing_or_everything_reaches_is_refused(gain):
-    with pytest.raises(ConfigError, match="EarlyStopping: min_delta=.*: pass a finite number"):
+    with pytest.raises(ConfigError, match=r"EarlyStopping: min_delta=.*: pass a finite number"):
         EarlyStopping(min_delta=gain)
 
 
