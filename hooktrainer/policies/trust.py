@@ -49,6 +49,8 @@ OTHERS: Final = frozenset(
         "hooktrainer.collect.families:EpisodicLife",
         "hooktrainer.collect.families:FirstAction",
         "hooktrainer.collect.families:CategoricalImage",
+        "hooktrainer.collect:LastAction",
+        "hooktrainer.collect:LastReward",
         "hooktrainer.collect.last_step:LastAction",
         "hooktrainer.collect.last_step:LastReward",
         "minigrid.wrappers:DictObservationSpaceWrapper",
@@ -84,7 +86,8 @@ def code_of(
         place, _, wrapper = name.partition(":")
         if name in OTHERS:
             continue
-        if wrapper not in WRAPPERS or getattr(gym.wrappers, wrapper).__module__ != place:
+        known = wrapper in WRAPPERS and getattr(gym.wrappers, wrapper).__module__
+        if not known or place not in (known, "gymnasium.wrappers"):
             return f"the wrapper {printable(name)}"
     return _code_of_arguments((("", kwargs), *wrappers))
 

@@ -203,6 +203,7 @@ def test_a_value_in_a_file_is_a_value_of_its_field_and_nothing_else(
         ("env: 'evil:CartPole-v1'", ["--env", "evil:CartPole-v1"]),
         ("env_kwargs: {entry_point: 'evil:Env'}", None),
         ("env_kwargs: {xml_file: /etc/passwd}", None),
+        ("wrappers: ['evil:LastAction']", ["--wrappers", "evil:LastAction"]),
     ],
 )
 def test_what_a_file_would_have_imported_needs_trust_or_to_be_typed(
@@ -218,6 +219,14 @@ def test_what_a_file_would_have_imported_needs_trust_or_to_be_typed(
     assert trusted.env.endswith("CartPole-v1")
     if typed is not None:
         assert parse(PPO, [*words, *typed]) == trusted
+
+
+@pytest.mark.parametrize(
+    "name", ["hooktrainer.collect:LastAction", "gymnasium.wrappers:TimeAwareObservation"]
+)
+def test_wrappers_that_only_compute_need_no_trust(name: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(f"total_frames: 1\nenv: A-v0\nwrappers: ['{name}']\n")
+    assert parse(PPO, ["--config", str(tmp_path)]).wrappers == (name,)
 
 
 def test_a_function_that_a_file_names_needs_trust(tmp_path: Path) -> None:
