@@ -33,9 +33,9 @@ def import_named(name: str) -> Any:
     Raises:
         ConfigError: If it cannot be imported.
     """
-    place, colon, own = name.rpartition(":")
+    place, colon, own = str(name).rpartition(":")
     if not colon or not place or not own:
-        raise ConfigError(f"{name!r}: name an object as path/to/file.py:Name or module:Name.")
+        raise ConfigError(f"{name!r:.80}: name an object as path/to/file.py:Name or module:Name.")
     try:
         module = import_place(place)
         if not hasattr(module, own):

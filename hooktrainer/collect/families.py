@@ -8,6 +8,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import gymnasium as gym
@@ -316,19 +317,20 @@ def in_wrappers(
     spec = copy.deepcopy(find_spec(env) if isinstance(env, str) else env)
     spec.kwargs |= env_kwargs or {}
     spec.vector_entry_point = None  # it would leave out the wrappers
-    places = (_place_of(name) for name in wrappers)
+    places = map(_importable, wrappers)
     added = tuple(WrapperSpec(place, place, {}) for place in places)
     return dataclasses.replace(spec, additional_wrappers=(*spec.additional_wrappers, *added))
 
 
-def _place_of(name: str) -> str:
-    """Where a wrapper is defined, by which saved policies name it."""
+def _importable(name: str) -> str:
+    """The name of a wrapper as ``module:name``, by which saved policies and processes import it."""
     found = import_named(name)
     try:
         inspect.signature(found).bind(env=None)
-        return f"{found.__module__}:{found.__qualname__}"
-    except (AttributeError, TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:
         raise ConfigError(
             f"wrappers: {name} is not called with an environment `env` alone ({error}): name a "
             "class or function that is."
         ) from error
+    place, _, own = name.rpartition(":")
+    return f"{Path(place).resolve().stem if place.endswith('.py') else place}:{own}"

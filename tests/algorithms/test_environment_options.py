@@ -122,11 +122,20 @@ def plus_one(env: Any) -> Any:
     return gym.wrappers.TransformReward(env, lambda reward: reward + 1)
 
 
+def adds(number: int) -> Any:
+    def inner(env: Any) -> Any:
+        return gym.wrappers.TransformReward(env, lambda reward: reward + number)
+
+    return inner
+
+
+plus_two = adds(2)  # which has another name than this
 HERE = f"{__name__}:"
 
 
 @pytest.mark.parametrize(
-    ("names", "reward"), [(("Doubled", "plus_one"), 3.0), (("plus_one", "Doubled"), 4.0)]
+    ("names", "reward"),
+    [(("Doubled", "plus_one"), 3.0), (("plus_one", "Doubled"), 4.0), (("plus_two",), 3.0)],
 )
 def test_wrappers_are_put_around_in_their_order_everywhere(
     names: Any, reward: float, tmp_path: Any
@@ -160,6 +169,7 @@ def test_wrappers_are_around_the_usual_ones() -> None:
 @pytest.mark.parametrize(
     ("fields", "advice"),
     [
+        ({"wrappers": [Doubled]}, "Doubled'>: name an object as path/to/file.py:Name"),
         ({"wrappers": "nothing"}, "name an object as path/to/file.py:Name or module:Name"),
         ({"wrappers": "gymnasium.wrappers:Doubled"}, "there is no Doubled in it"),
         (
