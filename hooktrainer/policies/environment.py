@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ..base.imports import search_last
 from ..base.untrusted import decode_data, one_line
 from ..base.words import printable
 from ..errors import ConfigError, MissingPackageError
@@ -28,6 +30,7 @@ class Environment:
         id: As for `gymnasium.make`.
         kwargs: Its keyword arguments.
         wrappers: Its wrappers, the innermost first: ``module:class`` and keyword arguments.
+        directories: Where to look for the modules of wrappers that need trust.
         factory: The name of a function or class: without an id, the one that makes it; with an id
             that is not Gymnasium's own, the one registered under it.
         module: The factory's module.
@@ -42,6 +45,7 @@ class Environment:
     id: str | None = None
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     wrappers: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    directories: tuple[str, ...] = ()
     factory: str | None = None
     module: str | None = None
     file: str | None = None
@@ -119,6 +123,8 @@ class Environment:
             )
         import gymnasium as gym
 
+        for directory in self.directories if trust else ():
+            search_last(Path(directory))
         if self.id is None and self.factory is None:
             raise ConfigError(
                 "the policy has no description of its environment: "

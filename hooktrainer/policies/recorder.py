@@ -42,7 +42,7 @@ from .interface import PRESENCE, Group, Interface, Observation
 from .policy_files import FACTS, POLICY, SCHEMA, SEAL, PolicyContent, encode
 from .saved import SavedPolicy, scan_policies
 from .trace import Traced, current_weights, trace
-from .trust import OTHERS
+from .trust import OTHERS, code_of, root_of
 
 _log = logging.getLogger(__name__)
 
@@ -261,12 +261,15 @@ def _recorded(env: Envs, env_kwargs: Mapping[str, Any], made: gym.Env[Any, Any])
     if isinstance(env, str | EnvSpec):
         return _by_spec(find_spec(env) if isinstance(env, str) else env, env_kwargs)
     factory: Any = env[0] if isinstance(env, Sequence) else env
-    if isinstance(factory, Wrapped) and not isinstance(factory.env, EnvSpec):
+    if isinstance(factory, Wrapped):
         found = _recorded(factory.env, factory.env_kwargs or {}, made)
-        if found.factory is None or found.id is not None:  # by Gymnasium's record, complete
-            return found
-        wrapper: Any = factory.wrapper
+        by_spec = isinstance(factory.env, EnvSpec)
+        wrapper: Any = type(made) if by_spec else factory.wrapper
         name = f"{wrapper.__module__}:{wrapper.__qualname__}"
+        if by_spec and not (clips(made) or name in OTHERS):  # nothing was put around
+            return found
+        if not by_spec and (found.factory is None or found.id is not None):  # Gymnasium's, complete
+            return found
         return dataclasses.replace(found, wrappers=(*found.wrappers, (name, {})))
     factory, given = _parts_of(factory, env_kwargs)
     try:
@@ -317,7 +320,7 @@ def _by_spec(spec: EnvSpec | None, kwargs: Mapping[str, Any]) -> Environment:
             "gymnasium.utils.RecordConstructorArgs too, or make it in a function of a module"
         )
     wrappers = tuple((one.entry_point, one.kwargs or {}) for one in spec.additional_wrappers)
-    found = Environment(spec.id, given, wrappers)
+    found = Environment(spec.id, given, wrappers, _directories(wrappers))
     entry = known.entry_point
     if entry is None or (isinstance(entry, str) and entry.startswith("gymnasium.")):
         return found
@@ -327,6 +330,15 @@ def _by_spec(spec: EnvSpec | None, kwargs: Mapping[str, Any]) -> Environment:
         whole = dataclasses.replace(found, **(place or {}), registered=registered)
         return found if place is None or _plain(whole).reason else whole
     return found  # it can be made after importing what registers it
+
+
+def _directories(wrappers: Sequence[tuple[str, Any]]) -> tuple[str, ...]:
+    """Where Python finds the modules of wrappers that need trust."""
+    names = [name.partition(":")[0] for name, _ in wrappers if code_of("", {}, [(name, {})])]
+    files = {name: getattr(sys.modules.get(name), "__file__", None) for name in names}
+    return tuple(
+        str(root_of(name, str(Path(file).resolve()))) for name, file in files.items() if file
+    )
 
 
 def _loses_arguments(wrapper: WrapperSpec) -> bool:

@@ -150,14 +150,18 @@ def _size(value: Any) -> float:
 # -- Code that a saved policy names: imported or run only if the user trusts it.
 
 
+def root_of(module: str, file: str) -> Path:
+    """The directory in which Python finds the module of a file."""
+    return Path(file).parents[module.count(".") + (Path(file).name == "__init__.py")]
+
+
 def find_callable(name: str, module: str, file: str | None) -> Callable[..., Any]:
     """Import a module, or run the script ``file`` of ``__main__``; return its function or class.
 
     ``file`` is also where to look for a module that cannot be imported.
     """
     if file is not None:
-        depth = module.count(".") + (Path(file).name == "__init__.py")
-        search_last(Path(file).parents[depth])
+        search_last(root_of(module, file))
     try:
         if module == "__main__":
             scope = _run_script(str(file))

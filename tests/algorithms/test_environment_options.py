@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import Any
 
@@ -156,6 +157,30 @@ def test_wrappers_are_put_around_in_their_order_everywhere(
     env = load_policy(tmp_path, trust=True).make_env()
     env.reset()
     assert env.step(0)[1] == reward
+
+
+def test_a_function_is_a_wrapper_of_clipped_actions_too(tmp_path: Any) -> None:
+    fields = {"env": "Pendulum-v1", "wrappers": f"{HERE}plus_one", "tuned": False}
+    small(**fields, run_dir=tmp_path, snapshots=2).train()
+    env, plain = load_policy(tmp_path, trust=True).make_env(), gym.make("Pendulum-v1")
+    for one in (env, plain):
+        one.reset(seed=0)
+    clipped = plain.step(np.full(1, 2, np.float32))[1]
+    assert env.step(np.full(1, 9, np.float32))[1] == clipped + 1
+
+
+def test_a_saved_policy_finds_the_file_of_a_wrapper(tmp_path: Any, monkeypatch: Any) -> None:
+    file = tmp_path / "wraps_of_mine.py"
+    file.write_text("import gymnasium\n\n\nclass Mine(gymnasium.Wrapper):\n    pass\n")
+    monkeypatch.setattr(sys, "path", path := [*sys.path])
+    small(env="CartPole-v1", wrappers=f"{file}:Mine", run_dir=tmp_path, snapshots=2).train()
+    del sys.modules["wraps_of_mine"]
+    path.remove(str(tmp_path))
+    with pytest.raises(ConfigError, match="needs the wrapper wraps_of_mine:Mine"):
+        load_policy(tmp_path).make_env()
+    assert str(tmp_path) not in path
+    assert type(load_policy(tmp_path, trust=True).make_env()).__name__ == "Mine"
+    del sys.modules["wraps_of_mine"]
 
 
 def test_wrappers_are_around_the_usual_ones() -> None:
