@@ -415,15 +415,20 @@ def parse_run(
     ``default`` makes the run that the words modify, from both; by default ``kind(**values)``.
 
     Raises:
-        ConfigError: If the file is no configuration of ``kind``.
+        ConfigError: If the file is no configuration of ``kind``, or an option of several words is
+            repeated.
         SystemExit: With 2, if the words do not fit the fields.
         FileNotFoundError: If there is no such file.
     """
     file, trust, rest = take_config(_spelled_out(kind, words))
+    options = [field_of(word) for word in rest if word.startswith("--")]
+    for name, hint in hints_of(kind).items():
+        if hint == tuple[str, ...] and options.count(name) > 1:
+            option = f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{option} is repeated: write {option} once, and all words after it.")
     saved: Mapping[str, Any] = {}
     if file is not None:
-        given = {field_of(word) for word in rest if word.startswith("--")}
-        saved = values_in(kind, file, given, trust=trust)
+        saved = values_in(kind, file, set(options), trust=trust)
     if default is not None:
         made = default(saved, rest)
     else:

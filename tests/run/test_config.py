@@ -221,6 +221,13 @@ def test_what_a_file_would_have_imported_needs_trust_or_to_be_typed(
         assert parse(PPO, [*words, *typed]) == trusted
 
 
+def test_no_word_is_lost_where_an_option_of_several_is_repeated() -> None:
+    words = ["--env", "A-v0", "--total-frames", "1", "--wrappers", "a:A", "b:B"]
+    assert parse(PPO, words).wrappers == ("a:A", "b:B")
+    with pytest.raises(ConfigError, match="--wrappers is repeated: write --wrappers once"):
+        parse(PPO, [*words, "--wrappers=c:C"])
+
+
 @pytest.mark.parametrize(
     "name", ["hooktrainer.collect:LastAction", "gymnasium.wrappers:TimeAwareObservation"]
 )
