@@ -200,7 +200,12 @@ def differing(runs: Sequence[RunSummary]) -> list[str]:
 
 
 def short(value: Any) -> str:
-    """Format the value of an option for a table, in at most 24 characters."""
+    """Format the value of an option for a table, in at most 24 characters.
+
+    Of names such as ``module:Name``, the places are left out.
+    """
+    if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+        value = " ".join(one.rpartition(":")[2] for one in value)
     text = f"{value:.3g}" if isinstance(value, float) else str(value)
     return text if len(text) <= 24 else f"{text[:23]}…"
 

@@ -129,6 +129,12 @@ def test_a_label_is_what_differs_from_the_baseline_rounded(tmp_path):
     ]
 
 
+def test_a_label_of_wrappers_is_their_names(tmp_path):
+    last = [f"hooktrainer.collect:Last{what}" for what in ("Reward", "Action")]
+    found = labels(tmp_path, {"wrappers": []}, {"wrappers": last[:1]}, {"wrappers": last})
+    assert found == ["wrappers []", "wrappers LastReward", "wrappers LastReward LastAction"]
+
+
 def test_labels_are_unique(tmp_path):
     """Or the seeds of one would be lost among those of the other."""
     same = [{"lr": lr} for lr in (0.1, 0.10000001, 0.10000002)]
