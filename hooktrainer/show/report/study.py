@@ -116,8 +116,17 @@ def read_study(
                 left_out += [(pair[0].path, f"it {repeat_note(*pair)}") for pair in group.repeats]
         curved = [seed for seeds in groups.values() for seed in seeds.values()]
         frames = shared_frames([one.curve for one in curved], [one.ended for one in curved])
+        late = [one.path for one in curved if one.curve.frames[0] > frames]
+        unit = units_of(its)
+        why = f"it has no {metric} up to {frames:,.0f} {unit}, the fewest that a run has"
+        left_out += [(path, why) for path in late]
+        kept = {
+            label: {seed: one for seed, one in seeds.items() if one.path not in late}
+            for label, seeds in groups.items()
+        }
+        groups = {label: seeds for label, seeds in kept.items() if seeds}
         solved = _threshold(its) if metric == RETURN and not minimize else None
-        tasks.append(TaskStudy(task, frames, groups, solved, units_of(its)))
+        tasks.append(TaskStudy(task, frames, groups, solved, unit))
     return Study(metric, tasks, left_out, minimize)
 
 

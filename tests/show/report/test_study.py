@@ -116,3 +116,16 @@ def test_runs_are_compared_at_the_frames_they_share(tmp_path):
     (task,) = study(short, long).tasks
     assert task.frames == 200
     assert [list(seeds) for seeds in task.groups.values()] == [[0, 1]]
+
+
+def test_a_run_without_a_value_by_these_frames_is_left_out(tmp_path):
+    """Or its first value would count, though the run was longer when it had it."""
+    short = write_run(tmp_path / "a", (1.0,), seed=0, options={"lr": 0.1})
+    late = write_run(tmp_path / "b", (9.0, 9.0), seed=0, options={"lr": 0.2})
+    lines = late.metrics.read_text().splitlines(keepends=True)
+    late.metrics.write_text("".join(line for line in lines if not line.startswith("100,eval")))
+    found = study(short, late)
+    assert [list(task.groups) for task in found.tasks] == [["lr 0.1"]]
+    ((path, why),) = found.left_out
+    assert path == late.path
+    assert why == "it has no eval/return up to 100 frames, the fewest that a run has"
