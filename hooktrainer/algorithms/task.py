@@ -263,8 +263,7 @@ class Task(RunTask):
         if wrapped := fields.wrapped():
             train, play, env_kwargs = wrapped.train, wrapped.play, None
         if fields.wrappers:
-            train, play = (in_wrappers(one, fields.wrappers, env_kwargs) for one in (train, play))
-            env_kwargs = None
+            train, play = (in_wrappers(one, fields.wrappers) for one in (train, play))
         self.observation_space, self.action_space, mask_size = spaces_of(train, env_kwargs)
         check_observations(name, env_name, self.observation_space, fields.observations)
         actions = self.action_space

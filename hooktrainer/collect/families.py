@@ -293,16 +293,13 @@ def usual_wrappers(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> Usu
     )
 
 
-def in_wrappers(
-    env: Any, wrappers: Sequence[str], env_kwargs: Mapping[str, Any] | None = None
-) -> EnvSpec:
+def in_wrappers(env: Any, wrappers: Sequence[str]) -> EnvSpec:
     """Return the specification of an environment in wrappers, around those that it has.
 
     Args:
         env: Its id or specification.
         wrappers: ``module:name`` or ``path/to/file.py:name`` of classes or functions of an
             environment ``env``, the innermost first.
-        env_kwargs: Keyword arguments of the environment.
 
     Raises:
         ConfigError: If the environment is given otherwise, or there is no such wrapper.
@@ -315,7 +312,6 @@ def in_wrappers(
             "env."
         )
     spec = copy.deepcopy(find_spec(env) if isinstance(env, str) else env)
-    spec.kwargs |= env_kwargs or {}
     spec.vector_entry_point = None  # it would leave out the wrappers
     places = map(_importable, wrappers)
     added = tuple(WrapperSpec(place, place, {}) for place in places)

@@ -201,6 +201,7 @@ def test_wrappers_are_around_the_usual_ones() -> None:
             {"wrappers": "gymnasium.wrappers:FrameStackObservation"},
             "with an environment `env` alone .missing a required argument: 'stack_size'",
         ),
+        ({"env_kwargs": {"no": 1}}, "^env_kwargs={'no': 1}: .* unexpected keyword argument"),
         ({"env": Walk}, "is none: wrap it in a function that makes it"),
         ({"env": "torch/CartPole-v1"}, "is none: wrap it in a function that makes it"),
         (
