@@ -9,6 +9,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
+from ..errors import ConfigError
+
 LAST_ACTION, LAST_REWARD = "last_action", "last_reward"
 """The entries of the observation."""
 
@@ -86,6 +88,8 @@ def show_sums(env: Any, frame_skip: int) -> None:
 
 def _with(observation: Any, key: str, added: Any) -> dict[str, Any]:
     """Return an observation, or its space, with an entry more."""
+    if isinstance(observation, spaces.Dict) and key in observation.spaces:
+        raise ConfigError(f"the observation has an entry {key!r} already: leave this wrapper out.")
     is_dict = isinstance(observation, (dict, spaces.Dict))
     return {**(observation if is_dict else {"observation": observation}), key: added}
 

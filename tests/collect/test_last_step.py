@@ -12,7 +12,7 @@ import torch
 from any_env import AnyEnv
 from gymnasium import spaces
 
-from hooktrainer import VectorCollector
+from hooktrainer import ConfigError, VectorCollector
 from hooktrainer.collect import LastAction, LastReward
 
 BOX = spaces.Box(1, 2, (2,))
@@ -46,6 +46,12 @@ def test_entries_are_added_to_those_of_a_dict() -> None:
         env = LastAction(LastReward(AnyEnv(space, spaces.Discrete(2))))
         both = {"last_action", "last_reward"}
         assert env.reset()[0].keys() == env.observation_space.spaces.keys() == keys | both
+
+
+@pytest.mark.parametrize("wrapper", [LastAction, LastReward])
+def test_an_entry_is_not_put_in_the_place_of_another(wrapper: Any) -> None:
+    with pytest.raises(ConfigError, match=r"an entry 'last_\w+' already: leave this wrapper out"):
+        wrapper(wrapper(AnyEnv(BOX, BOX)))
 
 
 def test_collected_observations_have_the_action_before(tmp_path: Path) -> None:
