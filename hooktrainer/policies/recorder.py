@@ -263,13 +263,15 @@ def _recorded(env: Envs, env_kwargs: Mapping[str, Any], made: gym.Env[Any, Any])
     factory: Any = env[0] if isinstance(env, Sequence) else env
     if isinstance(factory, Wrapped):
         found = _recorded(factory.env, factory.env_kwargs or {}, made)
-        by_spec = isinstance(factory.env, EnvSpec)
-        wrapper: Any = type(made) if by_spec else factory.wrapper
+        wrapper: Any = factory.wrapper
+        if isinstance(factory.env, EnvSpec):
+            if not isinstance(wrapper, type):
+                if not clips(made):
+                    return _by_spec(made.spec, {})
+                wrapper = type(made)
+        elif found.factory is None or found.id is not None:  # by Gymnasium's record, complete
+            return found
         name = f"{wrapper.__module__}:{wrapper.__qualname__}"
-        if by_spec and not (clips(made) or name in OTHERS):  # nothing was put around
-            return found
-        if not by_spec and (found.factory is None or found.id is not None):  # Gymnasium's, complete
-            return found
         return dataclasses.replace(found, wrappers=(*found.wrappers, (name, {})))
     factory, given = _parts_of(factory, env_kwargs)
     try:

@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from hooktrainer import ConfigError, Evaluate, load_policy
 from hooktrainer.algorithms import DQN, DSAC, MAPPO, PPO
+from hooktrainer.collect.make_envs import Wrapped
 
 
 class Walk(gym.Env[Any, Any]):
@@ -167,6 +168,14 @@ def test_a_function_is_a_wrapper_of_clipped_actions_too(tmp_path: Any) -> None:
         one.reset(seed=0)
     clipped = plain.step(np.full(1, 2, np.float32))[1]
     assert env.step(np.full(1, 9, np.float32))[1] == clipped + 1
+
+
+def test_a_class_around_a_specification_is_saved_with_a_policy(tmp_path: Any) -> None:
+    env = Wrapped(Doubled, gym.spec("CartPole-v1"))
+    small(env=env, run_dir=tmp_path, snapshots=2).train()
+    made = load_policy(tmp_path, trust=True).make_env()
+    made.reset()
+    assert made.step(0)[1] == 2.0
 
 
 def test_a_saved_policy_finds_the_file_of_a_wrapper(tmp_path: Any, monkeypatch: Any) -> None:
