@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from gymnasium import spaces
 from hooktrainer import ConfigError, Evaluate, load_policy
 from hooktrainer.algorithms import DQN, DSAC, MAPPO, PPO
 from hooktrainer.collect.make_envs import Wrapped
+from hooktrainer.errors import MissingPackageError
 
 
 class Walk(gym.Env[Any, Any]):
@@ -190,6 +192,12 @@ def test_a_saved_policy_finds_the_file_of_a_wrapper(tmp_path: Any, monkeypatch: 
     assert str(tmp_path) not in path
     assert type(load_policy(tmp_path, trust=True).make_env()).__name__ == "Mine"
     del sys.modules["wraps_of_mine"]
+    file.unlink()
+    importlib.invalidate_caches()
+    with pytest.raises(
+        MissingPackageError, match="No module named 'wraps_of_mine': install it, or"
+    ):
+        load_policy(tmp_path, trust=True).make_env()
 
 
 def test_wrappers_are_around_the_usual_ones() -> None:
