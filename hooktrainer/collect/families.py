@@ -8,7 +8,6 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import gymnasium as gym
@@ -16,7 +15,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec, WrapperSpec
 from gymnasium.utils import RecordConstructorArgs
 
-from ..base.imports import import_named
+from ..base.imports import import_named, import_place
 from ..errors import ConfigError
 from .make_envs import find_spec
 from .worlds.world_ids import is_world, minigrid_wrappers, wrapper
@@ -329,4 +328,4 @@ def _importable(name: str) -> str:
             "class or function that is."
         ) from error
     place, _, own = name.rpartition(":")
-    return f"{Path(place).resolve().stem if place.endswith('.py') else place}:{own}"
+    return f"{import_place(place).__name__}:{own}"
