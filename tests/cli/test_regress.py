@@ -97,11 +97,14 @@ def test_interrupted_seeds_are_continued_by_the_same_command(results, call, tmp_
     command = "regress", "tiny", "--against", results, "--record", "3-4", "--keep"
     failed = call(*command, tmp_path / "a")
     assert (failed.code, read_rows(results)) == (1, {})
-    spent = json.loads((tmp_path / "a/attempts.json").read_text())["cpu_seconds"]
+    attempts = tmp_path / "a/attempts.json"
+    spent = json.loads(attempts.read_text())["cpu_seconds"]
     prepared = (tmp_path / "a/prepared/run.json").read_bytes()
     assert call(*command, tmp_path / "a").code == 0
     found = read_rows(results)["tiny"]
-    assert found.cpu_seconds > spent > 0
+    total = json.loads(attempts.read_text())["cpu_seconds"]
+    assert total > spent > 0
+    assert found.cpu_seconds == round(total, 1)
     assert (tmp_path / "a/prepared/run.json").read_bytes() == prepared
     seen = [(tmp_path / f"seen{seed}").read_text().split() for seed in (3, 4)]
     assert seen == [["64", "128"], ["64", "128", "128"]]
