@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from itertools import count, islice
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ OF_WORKERS = (
     "multiprocessing_context",
 )
 """Arguments of a `DataLoader` that are about its processes."""
-Batches = Iterator[tuple[Position, TensorDictBase]]
+Batches = Generator[tuple[Position, TensorDictBase], None, None]
 """Batches, each with the position after it."""
 Share = tuple[int, int]
 """Which rows of every batch this process has: its rank, and the number of processes."""
@@ -188,6 +188,9 @@ class Indexed:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
 
+    def close(self) -> None:
+        """End the processes that outlast an iteration."""
+
 
 class Streamed:
     """Batches of a loader that can only be iterated; its own state is used if it has one.
@@ -257,6 +260,9 @@ class Streamed:
             raise StateMismatchError("the saved run was trained on a data set without a state.")
         self._stateful.load_state_dict(state_dict)
         self._loaded = True
+
+    def close(self) -> None:
+        self.loader._iterator = None  # of a DataLoader with persistent_workers
 
 
 class _Resumable(IterableDataset[Any]):

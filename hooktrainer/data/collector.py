@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import finalize
 
 import torch
 from tensordict import TensorDictBase, is_tensor_collection
@@ -110,6 +112,7 @@ class DataCollector(Collector):
         self._position = Position()
         self._share: Share = (0, 1)
         self._batches: Batches | None = None
+        self._end: finalize[..., Any] | None = None
         self._count()
 
     def _count(self) -> None:
@@ -141,9 +144,14 @@ class DataCollector(Collector):
     def collect(self) -> TensorDictBase:
         self._check_open()
         if self._batches is None:
+            self._close()
             self._batches = self._source.since(
                 self.seed or 0, self._position, self.epochs, self._share
             )
+            # Its workers ignore the signal by which the interpreter would end them when it exits,
+            # and wait for it if the garbage collector takes their queues before their loader.
+            self._end = finalize(self, _end, self._batches, self._source)
+            atexit.register(self._end)  # before torch's, after which a loader ends no workers
         try:
             self._position, batch = next(self._batches)
         except BaseException as error:
@@ -164,10 +172,14 @@ class DataCollector(Collector):
         self._restart(Position())
 
     def _restart(self, position: Position) -> None:
-        self._position, self._batches = position, None
+        self._close()
+        self._position = position
 
     def _close(self) -> None:
         self._batches = None
+        if self._end is not None:
+            self._end()
+            atexit.unregister(self._end)
 
     # -- state -----------------------------------------------------------------------------------
 
@@ -216,7 +228,12 @@ class DataCollector(Collector):
         return dict(states[0])
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_batches": None}
+        return self.__dict__ | {"_batches": None, "_end": None}
+
+
+def _end(batches: Batches, source: Indexed | Streamed) -> None:
+    batches.close()
+    source.close()
 
 
 def _of_loader(loader: Any, names: Names, given: Mapping[str, Any]) -> Indexed | Streamed:

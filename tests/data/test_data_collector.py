@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
     get_worker_info,
 )
+from warm_python import executable
 
 from hooktrainer import DataCollector, Every, Trainer
 from hooktrainer.errors import ConfigError, StateMismatchError
@@ -219,6 +221,35 @@ def test_functions_of_workers_find_the_data_set_and_signals_are_for_the_trainer(
     for child in multiprocessing.active_children():
         os.kill(child.pid, signal.SIGTERM)  # as to every process of a job
     assert len(list(collector)) == 399
+
+
+_LEFT_OPEN = """
+import gc, multiprocessing, sys
+from torch.utils.data import DataLoader, IterableDataset
+from hooktrainer.data import DataCollector
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(range(40))
+
+if __name__ == "__main__":
+    loader = DataLoader(Stream(), 4, num_workers=1, persistent_workers="persistent" in sys.argv)
+    collector = DataCollector(loader, names=["x"])
+    collector.collect()
+    if "lost" in sys.argv:
+        collector.cycle = collector
+        del collector
+        gc.collect()
+        assert not multiprocessing.active_children()
+"""
+
+
+@pytest.mark.parametrize("how", ["open", "lost", "persistent"])
+def test_workers_end_with_a_program_that_leaves_them_and_before(tmp_path, how):
+    (tmp_path / "script.py").write_text(_LEFT_OPEN)
+    command = [executable(), "script.py", how]
+    done = subprocess.run(command, cwd=tmp_path, timeout=60, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_what_cannot_be_restored_is_said():
