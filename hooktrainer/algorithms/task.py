@@ -261,7 +261,7 @@ class Task(RunTask):
             )
         train, play, env_kwargs = env, env, fields.env_kwargs or None
         if wrapped := fields.wrapped():
-            train, play, env_kwargs = wrapped.train, wrapped.play, None
+            train, play = wrapped.train, wrapped.play
         if fields.wrappers:
             train, play = (in_wrappers(one, fields.wrappers) for one in (train, play))
         self.observation_space, self.action_space, mask_size = spaces_of(train, env_kwargs)

@@ -17,7 +17,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from ..base.imports import import_named, import_place
 from ..errors import ConfigError
-from .make_envs import find_spec
+from .make_envs import explain_env_errors, find_spec
 from .worlds.world_ids import is_world, minigrid_wrappers, wrapper
 
 Wrappers = tuple[WrapperSpec, ...]
@@ -283,7 +283,8 @@ def usual_wrappers(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> Usu
     bare = copy.deepcopy(spec)
     bare.kwargs = {**spec.kwargs, **kwargs, **(env_kwargs or {})}
     bare.vector_entry_point = None  # it would leave out the wrappers
-    train, play, description = wrap(bare)
+    with explain_env_errors(spec, env_kwargs):
+        train, play, description = wrap(bare)
     return UsualWrappers(
         dataclasses.replace(bare, additional_wrappers=train),
         dataclasses.replace(bare, additional_wrappers=play),
@@ -317,6 +318,13 @@ def in_wrappers(env: Any, wrappers: Sequence[str]) -> EnvSpec:
     return dataclasses.replace(spec, additional_wrappers=(*spec.additional_wrappers, *added))
 
 
+_HAVE_STATISTICS: Final[Mapping[Any, str]] = {
+    gym.wrappers.NormalizeObservation: "normalize_observations",
+    gym.wrappers.NormalizeReward: "scale_rewards",
+}
+"""By wrapper, the option that does the same with statistics of the run."""
+
+
 def _importable(name: str) -> str:
     """The name of a wrapper as ``module:name``, by which saved policies and processes import it."""
     found = import_named(name)
@@ -327,5 +335,10 @@ def _importable(name: str) -> str:
             f"wrappers: {name} is not called with an environment `env` alone ({error}): name a "
             "class or function that is."
         ) from error
+    if (option := _HAVE_STATISTICS.get(found)) is not None:
+        raise ConfigError(
+            f"wrappers: the running statistics of {name} are part of no saved policy, and differ "
+            f"in evaluations: pass {option}=True in place of it."
+        )
     place, _, own = name.rpartition(":")
     return f"{import_place(place).__name__}:{own}"

@@ -430,8 +430,11 @@ def explain_env_errors(
     source: Any = None, kwargs: Mapping[str, Any] | None = None
 ) -> Iterator[None]:
     """Turn errors of making an environment into advice for the user."""
+    wrappers = source.additional_wrappers if isinstance(source, EnvSpec) else ()
+    given = [f"env_kwargs={dict(kwargs)}"] if kwargs else []
+    given += [f"wrappers={[wrapper.name for wrapper in wrappers]}"] if wrappers else []
     try:
-        with refused_in_one_line(kwargs or {}):
+        with refused_in_one_line(", ".join(given)):
             yield
     except (DependencyNotInstalled, ImportError) as error:
         name = getattr(error, "name", None)

@@ -200,6 +200,12 @@ def test_a_saved_policy_finds_the_file_of_a_wrapper(tmp_path: Any, monkeypatch: 
         load_policy(tmp_path, trust=True).make_env()
 
 
+@pytest.mark.parametrize("env", ["MinAtar/Breakout-v1", "MiniGrid-Empty-5x5-v0"])
+def test_arguments_of_an_environment_with_usual_wrappers_are_refused_in_one_line(env: str) -> None:
+    with pytest.raises(ConfigError, match=r"^env_kwargs={'no': 1}.* unexpected keyword"):
+        small(env=env, env_kwargs={"no": 1}).trainer()
+
+
 def test_wrappers_are_around_the_usual_ones() -> None:
     run = small(env="MinAtar/Breakout-v1", wrappers=("hooktrainer.collect:LastReward",))
     trainer = run.trainer()
@@ -218,7 +224,16 @@ def test_wrappers_are_around_the_usual_ones() -> None:
             {"wrappers": "gymnasium.wrappers:FrameStackObservation"},
             "with an environment `env` alone .missing a required argument: 'stack_size'",
         ),
-        ({"env_kwargs": {"no": 1}}, "^env_kwargs={'no': 1}: .* unexpected keyword argument"),
+        (
+            {"wrappers": "gymnasium.wrappers:NormalizeObservation"},
+            "are part of no saved policy, and differ in evaluations: pass normalize_observations",
+        ),
+        ({"wrappers": "gymnasium.wrappers:NormalizeReward"}, "pass scale_rewards=True in place"),
+        (
+            {"wrappers": "gymnasium.wrappers:ClipAction"},
+            r"^wrappers=\['gymnasium.wrappers:ClipAction'\]: TypeError: ClipAction requires a Box",
+        ),
+        ({"env_kwargs": {"no": 1}}, "^env_kwargs={'no': 1}, wrappers=.* unexpected keyword"),
         ({"env": Walk}, "is none: wrap it in a function that makes it"),
         ({"env": "torch/CartPole-v1"}, "is none: wrap it in a function that makes it"),
         (

@@ -284,8 +284,9 @@ def _make(
         np.random.RandomState(0).get_state(),
         random.Random(0).getstate(),
     ]
+    given = f"{name} cannot be made with env_kwargs={dict(kwargs)}" if kwargs else ""
     with (
-        refused_in_one_line(kwargs, f"{name} cannot be made with "),
+        refused_in_one_line(given),
         warnings.catch_warnings(record=True) as caught,
     ):
         warnings.simplefilter("always")

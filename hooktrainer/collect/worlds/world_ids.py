@@ -235,7 +235,7 @@ def make_tensor_world(
         "device": torch.device(device),
         "first_env": first_env,
     }
-    with refused_in_one_line(kwargs, f"{name} cannot be made with "):
+    with refused_in_one_line(f"{name} cannot be made with env_kwargs={kwargs}" if kwargs else ""):
         made = make(**{key: value for key, value in given.items() if _takes(make, key)}, **kwargs)
     made = adapt_world(made, **given)
     if made.num_envs != num_envs:
@@ -307,12 +307,15 @@ def _takes(make: Callable[..., Any], name: str) -> bool:
 
 
 @contextmanager
-def refused_in_one_line(kwargs: Mapping[str, Any], subject: str = "") -> Iterator[None]:
-    """Raise `ConfigError` for arguments with which an environment cannot be made in the block."""
+def refused_in_one_line(given: str) -> Iterator[None]:
+    """Raise `ConfigError` if an environment cannot be made in the block with what was given.
+
+    Where nothing was given, ``""``, errors are those of the environment and remain.
+    """
     try:
         yield
     except (AssertionError, LookupError, TypeError, ValueError) as error:
-        if not kwargs or isinstance(error, ConfigError):
+        if not given or isinstance(error, ConfigError):
             raise
-        why = one_line(error, 1_000) or type(error).__name__  # an assertion has no text
-        raise ConfigError(f"{subject}env_kwargs={dict(kwargs)}: {why}") from error
+        why = one_line(f"{type(error).__name__}: {error}", 1_000)
+        raise ConfigError(f"{given}: {why}") from error
