@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import torch
 from gymnasium import spaces
 from tensordict import NestedKey, TensorDictBase
@@ -402,6 +403,8 @@ class Task(RunTask):
     def goal_functions(self) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
         """``compute_reward`` of one more environment with goals, and its ``compute_terminated``.
 
+        Rewards are those after the environment's reward wrappers.
+
         Raises:
             ConfigError: If the environment has no goals, or does not compute rewards for them.
         """
@@ -420,7 +423,7 @@ class Task(RunTask):
                 f"{self.name}: the option her needs an environment with goals, and "
                 f"{self.env_name} has none: {problem}. Leave the option out."
             )
-        return env.unwrapped.compute_reward, getattr(env.unwrapped, "compute_terminated", None)
+        return _rewards_in(env), getattr(env.unwrapped, "compute_terminated", None)
 
     def norms(self) -> dict[NestedKey, RunningNorm]:
         """The layers that normalize observations, by key of the observation."""
@@ -428,6 +431,17 @@ class Task(RunTask):
 
 
 Wrapper = Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]
+
+
+def _rewards_in(env: Any) -> Callable[..., Any]:
+    """``compute_reward`` of an environment, followed by its reward wrappers."""
+    if not isinstance(env, gym.Wrapper):
+        return env.compute_reward
+    inner = _rewards_in(env.env)
+    if not isinstance(env, gym.RewardWrapper):
+        return inner
+    reward = np.vectorize(env.reward, otypes=[float])
+    return lambda *goals: reward(inner(*goals))
 
 
 def _wrapped(wrapper: Wrapper, env: Any, env_kwargs: Mapping[str, Any] | None) -> Any:

@@ -10,10 +10,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from goal_envs import BitFlip, Reach
 from gymnasium import spaces
 
 from hooktrainer import ConfigError, Evaluate, load_policy
-from hooktrainer.algorithms import DQN, DSAC, MAPPO, PPO
+from hooktrainer.algorithms import DQN, DSAC, MAPPO, PPO, TD3
 from hooktrainer.collect.make_envs import Wrapped
 from hooktrainer.errors import MissingPackageError
 
@@ -204,6 +205,30 @@ def test_a_saved_policy_finds_the_file_of_a_wrapper(tmp_path: Any, monkeypatch: 
 def test_arguments_of_an_environment_with_usual_wrappers_are_refused_in_one_line(env: str) -> None:
     with pytest.raises(ConfigError, match=r"^env_kwargs={'no': 1}.* unexpected keyword"):
         small(env=env, env_kwargs={"no": 1}).trainer()
+
+
+def flips() -> Any:
+    """Flips of three bits; a step costs -0.5 in place of 0, and -2.5 in place of -1."""
+    doubled = gym.wrappers.TransformReward(BitFlip(3), lambda reward: 2 * reward)
+    limited = gym.wrappers.TimeLimit(doubled, 3)
+    return gym.wrappers.TransformReward(limited, lambda reward: reward - 0.5)
+
+
+def reaches() -> Any:
+    """The same of a point, whose rewards are computed one by one."""
+    return gym.wrappers.TransformReward(Reach(), lambda reward: 2 * reward - 0.5)
+
+
+@pytest.mark.parametrize(("kind", "env"), [(DQN, flips), (TD3, reaches)])
+def test_rewards_for_other_goals_are_those_after_the_wrappers(kind: Any, env: Any) -> None:
+    fields = {"init_random_frames": 0, "optim_steps_per_batch": 1, "tuned": False}
+    run = small(kind, env=env, her="final", her_goals=99, eval_episodes=0, batch_size=512, **fields)
+    trainer, seen = run.trainer(), []
+    trainer.register_op(
+        "process_optim_batch", lambda batch: seen.append(batch["next", "reward"].unique().tolist())
+    )
+    trainer.train()
+    assert {reward for one in seen for reward in one} == {-0.5, -2.5}
 
 
 def test_wrappers_are_around_the_usual_ones() -> None:
