@@ -8,6 +8,7 @@ import pkgutil
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium as gym
 import pytest
 import torch
 from strangers import OnlySome, Walks
@@ -128,6 +129,25 @@ def test_every_collector_of_the_package_is_checked():
 )
 def test_it_keeps_the_contract(name, make):
     check_collector(make, batches=3)
+
+
+class Shots(gym.Env[Any, Any]):
+    """The second of eight shots hits: an episode ends with the observation that it begins with."""
+
+    observation_space = action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.count = 0
+        return 0, {}
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        return int(self.count == 2), 0.0, self.count == 8, False, {}
+
+
+def test_final_observations_may_be_those_of_a_beginning_by_chance():
+    check_collector(lambda: VectorCollector(Shots, num_envs=2, frames_per_batch=16))
 
 
 # -- the checks notice what is broken ------------------------------------------------------------
