@@ -147,10 +147,19 @@ def is_one_of_many(run: Path) -> bool:
 
 
 def place_of(run: Path, place: Path | None = None) -> list[str]:
-    """Return the options that make the command of a run use its directory, or a copy's."""
-    place = (place or run).absolute()
+    """Return the options that make the command of a run use its directory, or a copy's.
+
+    Raises:
+        ConfigError: If the command would find another directory, because this was renamed.
+    """
+    place = Path(os.path.abspath(place or run))
     if is_one_of_many(run):
         seed = RunDir(run).read().get("seed")
+        if place.name != f"seed{seed}":
+            raise ConfigError(
+                f"{run} is one of several seeds, and its command needs the directory name "
+                f"seed{seed}: rename it, or move it to where there is no other seed{seed}."
+            )
         return ["--seeds", f"{seed}-{seed}", "--run-dir", str(place.parent)]
     return ["--run-dir", str(place)]
 

@@ -56,6 +56,10 @@ def test_one_of_several_seeds_resumes_in_its_directory(call, tmp_path):
     (run / "config.yaml").write_text("seeds: own\nseed: 3\n")
     command = call("resume", run).err.split("\n")[0]
     assert command.endswith(f"--seeds 8 --seeds 3-3 --run-dir {tmp_path / 'many'} --resume latest")
+    run = run.rename(tmp_path / "many" / "good")  # the command would train many/seed3 anew
+    done = call("resume", run)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "needs the directory name seed3: rename it" in done.err
 
 
 @pytest.mark.parametrize("made_by", ["me", "somebody else", "somebody I trust"])
