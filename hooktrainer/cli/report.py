@@ -361,12 +361,15 @@ def commands(one: Candidate, number: int, *, shares: int, trust: bool) -> list[C
     first, unfinished, new = one.runs[0], one.unfinished(number), one.new_seeds(number)
     if new and first.forked_from is not None:
         raise ConfigError(f"{first.path} is a branch of another run: no seed can be added to it.")
-    place = first.path.absolute().parent
+    place, name = first.path.absolute().parent, first.path.absolute().name
+    own = name.removesuffix(f"seed{first.seed}")  # the runs of another group may be next to it
+    prefix = own if own != name else f"{name}-"
     again = ["--resume", "latest"]
     lacking = [(run, [*place_of(run.path), *again]) for run in unfinished]
     if first.options.get("seeds") != OWN:
         lacking += [
-            (first, ["--seed", str(seed), "--run-dir", str(place / f"seed{seed}")]) for seed in new
+            (first, ["--seed", str(seed), "--run-dir", str(place / f"{prefix}seed{seed}")])
+            for seed in new
         ]
     elif new:
         words = ["--seeds", words_of_seeds(new), "--run-dir", str(place), *again]

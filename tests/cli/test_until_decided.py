@@ -63,6 +63,21 @@ def test_seeds_are_added_until_one_group_is_better(call, begun):
 
 
 @pytest.mark.usefixtures("warm_python")
+@pytest.mark.slow
+def test_the_seeds_of_two_groups_in_one_directory_have_names_of_their_own(call, begun):
+    place = begun(100, 10)
+    (place / "runs").mkdir()
+    (place / "100" / "seed0").rename(place / "runs" / "high")
+    (place / "10" / "seed0").rename(place / "runs" / "low_seed0")
+    done, found = asked(call, place / "runs", 5)
+    assert done.code == 0, done.err
+    assert found["decision"]["best"] == "level 100"
+    new = range(1, 5)
+    expected = {*(f"high-seed{seed}" for seed in new), *(f"low_seed{seed}" for seed in new)}
+    assert {path.name for path in (place / "runs").iterdir()} == expected | {"high", "low_seed0"}
+
+
+@pytest.mark.usefixtures("warm_python")
 def test_existing_seeds_count_in_the_order_of_their_numbers(call, tmp_path):
     """The last are far apart: who took the best ones, or all, would decide at once."""
     random = np.random.default_rng(0)
