@@ -132,11 +132,15 @@ def report(
         print_section(section, score, metric)
     for line in () if json else tree:
         output.line(printable(line))
-    missing = [task.task for task in study.tasks if task.task not in references]
-    if len(study.tasks) > 1 and missing:
+    if len(study.tasks) > 1 and all(section.frames is not None for section in sections):
+        tasks = [task.task for task in study.tasks if task.task not in references]
+        missing = listed(task or "runs without an environment" for task in tasks)
         output.note(
-            f"nothing over all tasks: {listed(missing)} without reference scores; give them with "
+            f"nothing over all tasks: no reference scores for {missing}; give them with "
             "--reference FILE."
+            if missing
+            else "nothing over all tasks: no group has a seed in each of them. Groups are named "
+            "by the options in which they differ; with --by-place, by their directory."
         )
     if html is not None:
         output.write(html, report_page(study, sections, score, tree))

@@ -62,6 +62,25 @@ def test_the_page_is_written(call, two, tmp_path):
     assert "lr 0.1 is better than lr 0.2" in page
 
 
+@pytest.mark.parametrize(
+    ("env", "rates", "reason"),
+    [
+        ("Acrobot-v1", [0.1], "no group has a seed in each of them."),
+        ("Toy-v0", [0.1, 0.2], "no reference scores for Toy-v0;"),
+        ("", [0.1, 0.2], "no reference scores for runs without an environment;"),
+        ("Acrobot-v1", [0.1, 0.2], None),
+    ],
+)
+def test_why_nothing_is_over_all_tasks(call, tmp_path, env, rates, reason):
+    for name, its in {"CartPole-v1": [0.1, 0.2], env: rates}.items():
+        for lr in its:
+            write_run(tmp_path / f"{name}{lr}", options={"env": name, "lr": lr})
+    done = call("report", tmp_path)
+    assert done.code == 0
+    assert ("all tasks, normalized" in done.out) == (reason is None)
+    assert f"nothing over all tasks: {reason}" in done.err or reason is None
+
+
 @pytest.fixture
 def beside_a_sweep(tmp_path):
     """A run, and a sweep of two trials that was confirmed."""

@@ -160,7 +160,7 @@ def _by_place(
     for run in runs:
         path = run.path.resolve()
         around = [place for place in places if path.is_relative_to(place.resolve())]
-        found.setdefault(max(around, key=lambda place: len(place.parts)), []).append(run)
+        found.setdefault(max(around, key=lambda place: len(place.resolve().parts)), []).append(run)
     return found
 
 

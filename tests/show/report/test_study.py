@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from finished_runs import orphan, write_run
 
@@ -88,6 +90,16 @@ def test_places_can_be_the_groups(tmp_path):
     found = study(*runs, places=(tmp_path / "old", tmp_path / "new"))
     assert list(found.tasks[0].groups) == [str(tmp_path / "old"), str(tmp_path / "new")]
     assert found.left_out == []
+
+
+def test_a_run_counts_for_the_innermost_place_however_it_is_spelled(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runs = [write_run(tmp_path / d, seed=0) for d in ("old", "new/best")]
+    found = study(*runs, places=(tmp_path, Path("new")))
+    groups = {
+        name: [one.path for one in its.values()] for name, its in found.tasks[0].groups.items()
+    }
+    assert groups == {str(tmp_path): [tmp_path / "old"], "new": [tmp_path / "new/best"]}
 
 
 def test_the_threshold_is_the_one_that_all_runs_stop_at(tmp_path):
