@@ -19,7 +19,7 @@ from rich.text import Text
 
 from ..base.fs import write_atomically
 from ..base.words import duration as duration
-from ..base.words import listed, printable, without_password
+from ..base.words import listed, printable, shell_word, without_password
 from ..errors import ConfigError
 from ..store import Checkpoint, find
 from ..store.lookup import checkpoint_directory, find_runs, no_run, sweep_of
@@ -159,7 +159,7 @@ def runs_below(places: Iterable[Path]) -> list[RunDir]:
             if sweep is None or path not in found:
                 found[path] = run, sweep
     for sweep in dict.fromkeys(sweep for _, sweep in found.values() if sweep is not None):
-        note(f"left out: {sweep}: a sweep; its results: hooktrainer report {sweep}")
+        note(f"left out: {sweep}: a sweep; its results: hooktrainer report {shell_word(sweep)}")
     return [run for run, sweep in found.values() if sweep is None]
 
 

@@ -14,7 +14,7 @@ from tyro.conf import Positional
 
 from ..base.checks import named
 from ..base.fs import write_atomically
-from ..base.words import ranges
+from ..base.words import ranges, shell_word
 from ..errors import ConfigError
 from ..store.provenance import git
 from . import output
@@ -85,7 +85,7 @@ def regress(
     else:
         raise ConfigError(
             f"{row} has no published seeds in {place}: publish some with hooktrainer regress {row} "
-            f"--against {place} --record 0-9."
+            f"--against {shell_word(place)} --record 0-9."
         )
     begun = _ATTEMPTS if record is not None else None
     with workplace("regress", keep and keep.absolute(), begun) as (runs, removal):

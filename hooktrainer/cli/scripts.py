@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..base.child_program import run_program
-from ..base.words import did_you_mean, printable
+from ..base.words import did_you_mean, printable, shell_word
 from ..errors import ConfigError, NotFoundError
 from ..run.seeds import OWN
 from ..store.provenance import is_own_command
@@ -69,12 +69,12 @@ def command_of(run: Path, state: Mapping[str, Any]) -> list[str]:
         began = f" ({state['command']})" if state.get("command") else ""
         raise ConfigError(
             f"{run} does not name the script that started it{began}. Start that yourself, with "
-            f"--run-dir {run} --resume latest."
+            f"--run-dir {shell_word(run)} --resume latest."
         )
     if not Path(script).is_file():
         raise FileNotFoundError(
             f"the script of {run} is gone: {script}. If it is elsewhere now, start that with "
-            f"--run-dir {run} --resume latest, after its own options: "
+            f"--run-dir {shell_word(run)} --resume latest, after its own options: "
             f"{printable(shlex.join(without(argv, RUN_OPTIONS)))}"
         )
     if (

@@ -130,7 +130,7 @@ def train_row(recipe: RowRecipe, first: int, last: int, place: Path) -> Path:
 
 def _train(words: Sequence[str], place: Path, run: Path) -> None:
     """Train with the row's command line."""
-    output.note(f"$ hooktrainer train {shlex.join(words)} --run-dir {run}")
+    output.note(f"$ hooktrainer train {shlex.join(words)} --run-dir {shlex.quote(str(run))}")
     command = [sys.executable, "-m", "hooktrainer", "train", *words]
     run.parent.mkdir(parents=True, exist_ok=True)
     # Floating-point sums depend on the number of threads.

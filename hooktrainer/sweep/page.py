@@ -41,8 +41,8 @@ def sweep_page(sweep: Sweep, verdict: str, found: Confirmation | None = None) ->
     keep = verdict.startswith(KEEP)
     body = [
         f"<h1>{escape(title)}</h1>",
-        f"<p>{plural(len(trials), 'trial')}: {kinds.count('complete')} came to their end, "
-        f"{kinds.count('pruned')} were ended early, {kinds.count('fail')} failed. A trial's value "
+        f"<p>{plural(len(trials), 'trial')}: {kinds.count('complete')} finished, "
+        f"{kinds.count('pruned')} ended early, {kinds.count('fail')} failed. A trial's value "
         f"is the mean over {plural(options.seeds, 'seed')} of their evaluations: "
         f"{SCORE_TEXTS[options.objective]}.</p>",
     ]

@@ -86,8 +86,8 @@ def beside_a_sweep(tmp_path):
     """A run, and a sweep of two trials that was confirmed."""
     write_run(tmp_path / "first", seed=0)
     for place in ("trial0/seed1000000000", "trial1/seed1000000000", "confirm/default/seed0"):
-        write_run(tmp_path / "sweep" / place, (1.0, 90.0), seed=int(place.split("seed")[1]))
-    (tmp_path / "sweep" / ".sweep").touch()
+        write_run(tmp_path / "my sweep" / place, (1.0, 90.0), seed=int(place.split("seed")[1]))
+    (tmp_path / "my sweep" / ".sweep").touch()
     return tmp_path
 
 
@@ -96,8 +96,8 @@ def test_runs_of_a_sweep_are_reported_only_if_it_is_named(call, beside_a_sweep):
     ((group,),) = [task["groups"] for task in json.loads(done.out)["tasks"]]
     assert group["scores"] == [[20.0]]
     assert done.err.count("\n") == 1
-    assert f"hooktrainer report {beside_a_sweep / 'sweep'}" in done.err
-    done = call("report", beside_a_sweep / "sweep", "--json")
+    assert f"hooktrainer report '{beside_a_sweep / 'my sweep'}'" in done.err
+    done = call("report", beside_a_sweep / "my sweep", "--json")
     ((group,),) = [task["groups"] for task in json.loads(done.out)["tasks"]]
     assert group["scores"] == [[90.0]]
     assert done.err.count("\n") == 1  # the reason is said once
@@ -106,5 +106,5 @@ def test_runs_of_a_sweep_are_reported_only_if_it_is_named(call, beside_a_sweep):
 def test_runs_of_a_sweep_are_listed_only_if_it_is_named(call, beside_a_sweep):
     done = call("runs", beside_a_sweep, "--json")
     assert [run["path"] for run in json.loads(done.out)] == [str(beside_a_sweep / "first")]
-    assert f"hooktrainer report {beside_a_sweep / 'sweep'}" in done.err
-    assert len(json.loads(call("runs", beside_a_sweep / "sweep", "--json").out)) == 3
+    assert f"hooktrainer report '{beside_a_sweep / 'my sweep'}'" in done.err
+    assert len(json.loads(call("runs", beside_a_sweep / "my sweep", "--json").out)) == 3

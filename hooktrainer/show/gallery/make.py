@@ -16,7 +16,7 @@ import numpy as np
 
 from ...base.fs import write_atomically
 from ...base.plain import flatten_config
-from ...base.words import duration, listed, plural
+from ...base.words import duration, listed, plural, shell_word
 from ...errors import CheckpointError, NotFoundError
 from ...log.tensorboard import TensorBoardSink
 from ...loop.timing import time_rows
@@ -285,7 +285,7 @@ def _origin(run: RunSummary, facts: Mapping[str, Any]) -> str:
         f"<code>{escape(str(facts['command']))}</code>" if facts.get("command") else "",
         escape(f"commit {commit}{' and changes' * bool(facts.get('git_dirty'))}" if commit else ""),
         escape(", ".join(versions)),
-        f"made by <code>hooktrainer gallery {escape(str(run.path))}</code>",
+        f"made by <code>hooktrainer gallery {escape(shell_word(run.path))}</code>",
     ]
     return f"<footer>{'<br>'.join(filter(None, parts))}</footer>"
 
