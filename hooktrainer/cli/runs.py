@@ -113,10 +113,9 @@ def _chosen(runs: Sequence[RunSummary], where: Sequence[str]) -> list[RunSummary
     for name, equals, value in conditions:
         if not equals:
             raise ConfigError(f"--where {name}: write OPTION=VALUE, such as lr=0.001.")
-        if runs and all(_option(run, name) is None for run in runs):
-            near = did_you_mean(
-                name, sorted({n for run in runs for n in flatten_config(run.options)})
-            )
+        known = {"experiment", "status", *(n for run in runs for n in flatten_config(run.options))}
+        if runs and name.replace("-", "_") not in known:
+            near = did_you_mean(name, sorted(known))
             raise ConfigError(f"--where {name}={value}: no run has an option {name}.{near}")
     return [
         run

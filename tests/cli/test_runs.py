@@ -60,6 +60,10 @@ def test_filters_select_runs(call, six):
     assert len(listed(call, six, "--where", "lr=0.2")) == 3
     assert len(listed(call, six, "--where", "lr=0.2", "--where", "seed=1")) == 1
     assert listed(call, six, "--where", "lr=7") == []
+    write_run(six / "plain", options={"memory": None})
+    assert len(listed(call, six, "--where", "memory=none")) == 8  # older runs lack the option
+    assert listed(call, six, "--where", "memory=gru") == []
+    assert "Did you mean memory?" in call("runs", six, "--where", "memori=gru").err
 
 
 def test_sorting(call, six):
