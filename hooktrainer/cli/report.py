@@ -123,11 +123,13 @@ def report(
         against=against,
         decision=decision,
     )
+    tree = branches(runs)
+    if html is not None:  # first, because the reader of stdout may leave
+        output.write(html, report_page(study, sections, score, tree))
     if json:
         left_out = [{"run": path, "reason": why} for path, why in study.left_out]
         found = {"metric": metric, "minimize": minimize, "score": score, "confidence": 0.95}
         output.print_json({**found, "tasks": sections, "decision": decision, "left_out": left_out})
-    tree = branches(runs)
     for section in () if json else sections:
         print_section(section, score, metric)
     for line in () if json else tree:
@@ -142,8 +144,6 @@ def report(
             else "nothing over all tasks: no group has a seed in each of them. Groups are named "
             "by the options in which they differ; with --by-place, by their directory."
         )
-    if html is not None:
-        output.write(html, report_page(study, sections, score, tree))
     return 0
 
 

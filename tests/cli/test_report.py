@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 
 import numpy as np
 import pytest
@@ -60,6 +61,15 @@ def test_the_page_is_written(call, two, tmp_path):
     assert "wrote" in done.err
     page = (tmp_path / "deep" / "report.html").read_text()
     assert "lr 0.1 is better than lr 0.2" in page
+
+
+def test_the_page_is_written_although_the_reader_of_the_table_left(call, two, monkeypatch):
+    reads, writes = os.pipe()
+    os.close(reads)  # as head does
+    with open(writes, "w") as unread:
+        monkeypatch.setattr("sys.stdout", unread)
+        call("report", two, "-o", two / "report.html")
+    assert (two / "report.html").exists()
 
 
 @pytest.mark.parametrize(
