@@ -8,8 +8,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ..base.checks import check_count
@@ -172,7 +173,9 @@ class PolicySnapshot(TrainerHookBase):
                 keep = self.keep
                 if keep is None and self._cadence is not None:
                     keep = self._cadence.keep(self._newest)
-                self._recorder.save(progress, keep)
+                # The seconds of the progress are those before this batch.
+                since = perf_counter() - self.trainer.timing.lap_start if progress.batches else 0.0
+                self._recorder.save(replace(progress, seconds=progress.seconds + since), keep)
                 if self._evaluator is not None:
                     self._evaluator.start()
 

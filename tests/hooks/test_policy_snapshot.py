@@ -98,6 +98,17 @@ def test_at_the_start_at_the_cadence_and_at_the_end(tmp_path):
     assert seconds == sorted(seconds)
 
 
+def test_its_seconds_include_the_batch_after_which_it_was_taken(tmp_path):
+    trainer = make_trainer(total_frames=40)
+    trainer.register_op("post_steps", lambda: time.sleep(0.02))
+    snapshot(trainer, tmp_path, every=Every(frames=20))
+    trainer.train()
+    first, second, third = (saved.seconds for saved in list_policies(tmp_path))
+    assert first == 0.0
+    assert 0.02 <= second <= third - 0.02
+    assert third <= trainer.progress.seconds + 0.001  # they are rounded
+
+
 def test_it_takes_the_first_evaluation_without_a_collector(tmp_path):
     trainer = make_trainer()
     policy = trainer.loss_module.policy
