@@ -263,7 +263,7 @@ class RunDir:
         """
         with refusing(self.hooks_file, ConfigError):
             try:
-                content = parse_json(read_file(self.hooks_file, self.path))
+                content = parse_json(read_file(self.hooks_file, self.path), nan=True)
             except (FileNotFoundError, NotADirectoryError):
                 raise NotFoundError(
                     f"{self.path} has no hooks.json; describe the script that began it."

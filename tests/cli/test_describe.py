@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 
 from hooktrainer import HOOK_POINTS, RunDir, RunRecorder
@@ -36,6 +37,17 @@ def test_a_run_records_its_hooks(call, tmp_path):
         assert f"{point} ({point.kind})" in out
     for text in ("nan_guard", "Every(seconds=1.0)", "optimizer: state, param_groups"):
         assert text in out
+
+
+def test_hooks_that_run_last_whatever_others_do_are_described(call, tmp_path):
+    """Such as the profiler, a compiled step, and `stop_when`."""
+    run, trainer = RunDir.create(tmp_path / "run"), tiny_trainer()
+    RunRecorder(run, report=False).register(trainer)
+    trainer.register_op("post_steps", lambda: None, priority=-math.inf)
+    trainer.train()
+    rows = {row["hook"]: row for row in json.loads(call("describe", run.path, "--json").out)}
+    assert rows["<lambda>"]["priority"] == "-inf"
+    assert "-inf" in call("describe", run.path).out
 
 
 def test_a_script_is_described_without_training(call, tmp_path, monkeypatch):
