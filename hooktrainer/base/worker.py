@@ -11,7 +11,6 @@ import sys
 import threading
 import traceback
 import warnings
-import weakref
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
@@ -19,6 +18,7 @@ from multiprocessing import reduction, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
 from multiprocessing.process import BaseProcess
+from multiprocessing.util import Finalize
 from time import monotonic
 from typing import Any, Final, Literal
 
@@ -183,7 +183,9 @@ class Worker(_End):
         self.pid = process.pid
         self._poll = select.poll()
         self._poll.register(self.connection.fileno(), select.POLLIN)
-        self._end = weakref.finalize(self, _end, process, self.connection, os.getpid(), _GRACE)
+        # By multiprocessing, which waits for its processes when it exits; all connections first.
+        self._closing = Finalize(self, self.connection.close, exitpriority=11)
+        self._end = Finalize(self, _end, (process, self.connection, _GRACE), exitpriority=10)
         if payload:
             self.send(payload)
 
@@ -260,8 +262,9 @@ class Worker(_End):
 
     def close(self, grace: float = _GRACE) -> None:
         """Close the connection, and kill the process if it runs on after ``grace`` seconds."""
-        if self._end.detach():
-            _end(self._process, self.connection, os.getpid(), grace)
+        if self._end.still_active():
+            self._end.cancel()
+            _end(self._process, self.connection, grace)
 
 
 class WorkerPool(list[Worker]):
@@ -285,7 +288,7 @@ class WorkerPool(list[Worker]):
 
     def close(self) -> None:
         """End the processes within 3 s in total; a second call does nothing."""
-        living = [worker for worker in self if worker._end.alive]
+        living = [worker for worker in self if worker._end.still_active()]
         for worker in living:
             worker.connection.close()
         deadline = monotonic() + _GRACE
@@ -311,11 +314,9 @@ def _how_it_ended(code: int | None) -> str:
     return f"ended with exit code {code}"
 
 
-def _end(process: BaseProcess, connection: Connection, parent: int, grace: float) -> None:
+def _end(process: BaseProcess, connection: Connection, grace: float) -> None:
     """End a worker by closing its connection, or else kill it."""
     connection.close()
-    if os.getpid() != parent:  # a forked worker drops its copies of this process's objects
-        return
     process.join(grace)
     if process.exitcode is None:
         process.kill()

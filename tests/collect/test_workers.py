@@ -302,6 +302,33 @@ def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
     assert 'if __name__ == "__main__":' in ended.stderr.splitlines()[-1]
 
 
+LEFT_OPEN = """
+import multiprocessing
+from hooktrainer.base.worker import Worker
+
+def train():
+    global worker
+    worker = Worker("one", lambda channel: channel.receive(), start="fork")
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context("fork").Process(target=train)
+    child.start()
+    child.join(20)
+    print(child.exitcode)
+    child.kill()
+"""
+
+
+@pytest.mark.usefixtures("warm_python")
+def test_a_process_of_multiprocessing_ends_whose_workers_are_left_open(tmp_path: Path) -> None:
+    # As does a program that has used weakref.finalize, such as for a temporary directory, before
+    # it imported multiprocessing: at its end that waits for the workers before they are told.
+    script = tmp_path / "script.py"
+    script.write_text(LEFT_OPEN)
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert (ended.stdout, ended.stderr) == ("0\n", "")
+
+
 def test_a_signal_from_the_terminal_while_a_process_imports_the_script(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
