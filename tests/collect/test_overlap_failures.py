@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -48,6 +52,29 @@ def test_a_killed_process_is_reported_at_once():
     with pytest.raises(ChildError):
         collector.state_dict()
     collector.shutdown()
+
+
+def test_a_thread_ends_with_its_collector_that_was_not_closed():
+    collector = overlapped(lambda: Slow(0.0), "thread")
+    collector.collect()
+    collector.cycle = collector
+    del collector
+    gc.collect()
+    assert "the collecting thread" not in [thread.name for thread in threading.enumerate()]
+
+
+LEFT_OPEN = """
+from hooktrainer import OverlappedCollector, VectorCollector
+collector = VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=1000)
+collector = OverlappedCollector(collector, mode="thread")
+collector.collect()
+"""
+
+
+@pytest.mark.slow
+def test_a_program_ends_that_leaves_its_collecting_thread_open():
+    ended = subprocess.run([sys.executable, "-c", LEFT_OPEN], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("mode", ["process", "thread"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
+import weakref
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from time import perf_counter
@@ -139,13 +140,15 @@ class ThreadWorker:
         self._server = server = CollectorServer(*given)
         # Daemonic, so that an environment that is stuck does not keep the process from ending.
         answers = self._answers
-        self._thread = threading.Thread(
+        thread = threading.Thread(
             target=server.serve,
             args=(lambda x: answers.put((x, None)), lambda error: answers.put((None, error))),
             name=self.name,
             daemon=True,
         )
-        self._thread.start()
+        thread.start()
+        # At the end of the interpreter too, which aborts while a thread is in code of torch.
+        self._end = weakref.finalize(self, _end, server, thread)
 
     def call(self, *request: Any) -> None:
         self._server.put(request)
@@ -163,15 +166,21 @@ class ThreadWorker:
         return result
 
     def close(self) -> None:
-        self._server.put(None)
-        self._thread.join(_GRACE)
-        if self._thread.is_alive():
+        if self._end():
             warnings.warn(
                 f"{self.name} is still collecting after {_GRACE:g} seconds; it ends with the "
                 "process, and closes its environments if it can.",
                 RuntimeWarning,
                 stacklevel=2,
             )
+
+
+def _end(server: CollectorServer, thread: threading.Thread) -> bool:
+    """End the thread; return whether it is still collecting after ``_GRACE`` seconds."""
+    server.put(None)
+    if thread is not threading.current_thread():  # which may collect garbage
+        thread.join(_GRACE)
+    return thread.is_alive()
 
 
 class _PerThread(threading.local):
