@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 from ..base.fs import open_to_lock
 from ..base.untrusted import MalformedError, one_line, open_file, parse_json, read_file
@@ -26,7 +27,8 @@ class RunLock:
     """Held by the one process that writes a run's checkpoints.
 
     The operating system releases the lock when the process ends, however it ends, so a lock that
-    is held always means a live process. Children made by ``fork`` do not keep it.
+    is held always means a live process. It is also released when this object is deleted. Children
+    made by ``fork`` do not keep it.
 
     Args:
         directory: The directory to lock; it must exist.
@@ -37,8 +39,10 @@ class RunLock:
             the process.
     """
 
+    _fd: int | None = None
+
     def __init__(self, directory: Path, seconds: float = 0.05) -> None:
-        self._fd: int | None = open_to_lock(directory / FILE)
+        self._fd = open_to_lock(directory / FILE)
         try:
             for _ in range(round(seconds / 0.01)):
                 with suppress(BlockingIOError):
@@ -61,7 +65,13 @@ class RunLock:
         with suppress(OSError):  # for the message above alone: a full disk can still be pruned
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, json.dumps(me).encode(), 0)
-        os.register_at_fork(after_in_child=self._close)
+        held = ref(self)  # what is registered is never forgotten
+
+        def close_copy() -> None:
+            if (lock := held()) is not None:
+                lock._close()
+
+        os.register_at_fork(after_in_child=close_copy)
 
     def release(self) -> None:
         """Release the lock; safe to call again."""
@@ -70,6 +80,8 @@ class RunLock:
                 # Closing is not enough while a child just forked still has a copy.
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
         self._close()
+
+    __del__ = release
 
     def _close(self) -> None:
         fd, self._fd = self._fd, None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import logging
 import os
@@ -464,6 +465,14 @@ def test_one_writer_at_a_time(tmp_path):
         pytest.raises(CheckpointError, match=f"in use by another run .process {os.getpid()} on "),
     ):
         CheckpointManager(tmp_path)
+    CheckpointManager(tmp_path).close()
+
+
+def test_a_manager_that_was_not_closed_releases_the_directory_when_it_is_deleted(tmp_path):
+    manager = CheckpointManager(tmp_path)
+    manager.cycle = manager
+    del manager
+    gc.collect()
     CheckpointManager(tmp_path).close()
 
 
