@@ -150,6 +150,8 @@ class Logger:
         """Write everything and close every sink; a second call does nothing."""
         if status not in ENDINGS:
             raise ValueError(f"status is one of {', '.join(ENDINGS)}, not {status!r}")
+        if sys.is_finalizing():
+            return  # no thread can start any more; the sinks were closed when the program ended
         # Servers last, as they are sent the files; else at once, so that none takes another's time.
         for is_server in (False, True):
             threads = [

@@ -19,12 +19,13 @@ arguments, and so do not change them.
 
 from __future__ import annotations
 
-import atexit
+import concurrent.futures.thread  # noqa: F401 - not importable when a sink first opens at exit
 import importlib
 import importlib.util
 import logging
 import math
 import os
+import sys
 import threading
 import uuid
 from abc import ABC, abstractmethod
@@ -38,6 +39,7 @@ from pkgutil import resolve_name
 from queue import Empty, Full, Queue
 from time import monotonic
 from typing import IO, Any, Final
+from weakref import WeakSet
 
 from ..base.checks import named
 from ..base.words import printable
@@ -127,8 +129,8 @@ class BackgroundSink(Sink):
     """Writes to `sink` in a thread, which starts at the first use.
 
     All calls of `sink` run in that thread. Its first exception is reported and disables it; loading
-    a state enables it again. An unclosed sink is closed when the interpreter ends. Pickling
-    flushes; a copy, and a forked child, start their own thread.
+    a state enables it again. An unclosed sink is closed when the interpreter, or a process of
+    `multiprocessing`, ends. Pickling flushes; a copy, and a forked child, start their own thread.
 
     A caller waits at most `patience` seconds for a sink that does not answer. One warning reports
     it; nothing waits for it until it has caught up. Meanwhile records are dropped if the queue is
@@ -188,7 +190,7 @@ class BackgroundSink(Sink):
         if thread.is_alive():
             why = f"it was not closed in time; {self._queue.qsize()} records or more were not"
             self._disable(TimeoutError(f"{why} written. {self.sink.hint}".rstrip()))
-        atexit.unregister(self.close)
+        _open.discard(self)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after everything queued is written.
@@ -217,7 +219,7 @@ class BackgroundSink(Sink):
                 target=self._run, name=f"hooktrainer-{self.name}", daemon=True
             )
             self._thread.start()
-            atexit.register(self.close)
+            _open.add(self)
         if patience is None:
             patience = 0.0 if self._is_late else self._patience
         patience = max(0.0, min(patience, self.deadline - monotonic()))
@@ -288,6 +290,20 @@ class BackgroundSink(Sink):
 
     def __repr__(self) -> str:
         return repr(self.sink)
+
+
+_open: WeakSet[BackgroundSink] = WeakSet()  # with a thread, which keeps them alive
+
+
+def _close_all() -> None:
+    """Close the unclosed sinks at the end of the program, servers last; see `Logger.close`."""
+    status = "finished" if getattr(sys, "last_value", None) is None else "failed"
+    for sink in sorted(_open, key=lambda one: one.sink.closing):
+        sink.close(status)
+
+
+# Not by atexit: processes of multiprocessing have none, and no thread can be started there.
+threading._register_atexit(_close_all)  # type: ignore[attr-defined]
 
 
 # -- Creating sinks by name.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -225,6 +226,8 @@ class Session(Trainer):
         self, kind: object, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """End the run; an exception of the block is raised after everything is closed."""
+        if sys.is_finalizing():
+            return  # a generator is left with the program, whose threads have ended: as if killed
         if isinstance(error, GeneratorExit):
             error = None  # the block is left, in a generator that is read no further
         with self._block:

@@ -185,6 +185,77 @@ def test_a_process_whose_sink_hangs_ends(tmp_path, how):
     subprocess.run([sys.executable, "-c", program, how], check=True, cwd=Path.cwd(), timeout=60)
 
 
+LEFT_OPEN = """
+import multiprocessing, os, sys, threading, time
+from hooktrainer.log import Logger, Sink
+
+has_ended = threading.Event()
+
+def say(line):
+    os.write(1, f"{line}\\n".encode())  # whole, whichever thread it is from
+
+class Late(Sink):
+    def __init__(self, closing):
+        self.closing = closing
+    def write_scalars(self, values, step):
+        has_ended.wait()
+        time.sleep(0.1)
+        from concurrent.futures import ThreadPoolExecutor  # as the packages of loggers do
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(say, f"wrote {step}").result()
+    def flush(self):
+        pass
+    def close(self, status="finished"):
+        say(f"closed {'server' if self.closing else 'file'} {status}")
+
+def log():
+    sinks = {"server": Late(1.0), "file": Late(0.0)}
+    Logger(sinks).log_scalar("x", 1.0, 5)
+    has_ended.set()
+
+if sys.argv[1] == "fork":
+    child = multiprocessing.get_context("fork").Process(target=log)
+    child.start()
+    child.join()
+else:
+    log()
+if sys.argv[1] == "error":
+    raise ValueError
+"""
+
+
+@pytest.mark.parametrize("how", ["exit", "error", "fork"])
+def test_a_program_that_ends_at_once_has_written_everything(how):
+    command = [sys.executable, "-c", LEFT_OPEN, how]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    status = "failed" if how == "error" else "finished"
+    closed = [f"closed file {status}", f"closed server {status}"]
+    lines = done.stdout.splitlines()
+    assert sorted(lines) == [*closed, "wrote 5", "wrote 5"], done.stderr
+    assert [line for line in lines if line in closed] == closed
+
+
+IN_A_GENERATOR = """
+from hooktrainer import get_logger
+
+def steps():
+    with get_logger("csv", ".", "run") as logger:
+        while True:
+            logger.log_scalar("x", 1.0)
+            yield
+
+running = steps()
+next(running)
+"""
+
+
+def test_a_generator_that_logs_is_left_with_the_program(tmp_path):
+    command = [sys.executable, "-c", IN_A_GENERATOR]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len((tmp_path / "run" / "metrics.csv").read_text().splitlines()) == 2
+
+
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), SystemExit(3)])
 def test_a_failing_sink_is_reported_once_and_left_alone(sink, caplog, error):
     healthy = RecordingSink()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -339,6 +341,29 @@ def test_an_exception_in_the_block_closes_everything_and_is_raised(tmp_path, err
 def test_an_iterator_that_ran_out_in_the_block_is_no_good_end(tmp_path):
     with pytest.raises(RuntimeError, match="StopIteration was raised in"), session_in(tmp_path):
         next(iter(()))
+
+
+IN_A_GENERATOR = """
+from hooktrainer import Session
+
+def batches():
+    with Session("run", logger="csv", save_interval=10, report=False) as session:
+        while True:
+            session.end_batch(frames=10)
+            yield
+
+running = batches()
+next(running)
+next(running)
+"""
+
+
+@pytest.mark.slow
+def test_a_generator_is_left_with_the_program_as_if_it_were_killed(tmp_path):
+    command = [sys.executable, "-c", IN_A_GENERATOR]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert committed(tmp_path / "run") == [10, 20]
 
 
 def test_a_generator_that_is_read_no_further_stops_the_run(tmp_path):
