@@ -98,7 +98,10 @@ class Ranks:
         elif not is_rank:
             return cls()
         number = {key: int(os.environ.get(key, 0)) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-        return cls(*number.values(), timeout=timeout, nccl=shards is None)
+        ranks = cls(*number.values(), timeout=timeout, nccl=shards is None)
+        if shards is not None:  # before the others are waited for, which may wait for this one
+            atexit.register(ranks.close)
+        return ranks
 
     # -- messages --------------------------------------------------------------------------------
 

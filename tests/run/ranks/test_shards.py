@@ -137,3 +137,25 @@ def test_a_shard_that_fails_at_its_start_ends_the_others(tmp_path):
     codes, printed = wait(start(tmp_path / "run", num_envs=4, fails_on=2))
     assert codes != [0]
     assert "cannot start" in printed
+
+
+FAILS_EARLY = """
+from hooktrainer.run import Ranks
+
+if __name__ == "__main__":
+    ranks = Ranks.join(shards=2)
+    if ranks.rank == 0:
+        raise ValueError("before training")
+    ranks.all_gather("the start", 0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm_python")
+def test_an_error_before_training_ends_the_other_shards_at_once(tmp_path):
+    (tmp_path / "script.py").write_text(FAILS_EARLY)
+    command = [sys.executable, str(tmp_path / "script.py")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=25)  # GRACE is 30
+    assert ended.returncode == 1
+    assert "ValueError: before training" in ended.stderr
+    assert "another rank has ended" in ended.stderr
