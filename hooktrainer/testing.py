@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 
-from .base.tensordicts import mask_of
+from .base.tensordicts import count_valid, mask_of
 from .collect.adapt import adapt
 from .collect.collector import Collector
 from .collect.messages import dump, load
@@ -299,9 +299,10 @@ def _layout(make: Make, batches: int) -> None:
         frames, kept = collector.frames, []
         for batch in chain.from_iterable(_take(collector, 1) for _ in range(batches)):
             _require(is_tensor_collection(batch), f"collect() returned a {type(batch)}")
-            frames += batch.numel()
+            number = count_valid(batch)
+            frames += number
             for name, stated, found in (
-                ("frames_per_batch", collector.frames_per_batch, batch.numel()),
+                ("frames_per_batch", collector.frames_per_batch, number),
                 ("num_envs", collector.num_envs if batch.ndim > 1 else None, len(batch)),
                 ("frames", collector.frames, frames),
             ):

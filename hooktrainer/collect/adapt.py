@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase, is_tensor_collection
 
-from ..base.tensordicts import not_a_tensordict
+from ..base.tensordicts import count_valid, not_a_tensordict
 from ..errors import ConfigError, StateMismatchError
 from ..loop.stateful import has_state
 from .collector import Collector, Resumes, lost_at_resume, no_shard
@@ -122,7 +122,7 @@ class AdaptedCollector(Collector):
             if batch is None:
                 batch = last(buffer, self._written - before)
         if isinstance(batch, TensorDictBase):
-            self.frames += batch.numel()
+            self.frames += count_valid(batch)
         return batch
 
     def _next(self) -> Any:
@@ -194,7 +194,7 @@ class SequenceCollector(Collector):
             raise StopIteration
         batch = self._batches[self._place]
         self._place += 1
-        self.frames += batch.numel()
+        self.frames += count_valid(batch)
         return batch
 
     def state_dict(self) -> dict[str, Any]:
@@ -207,7 +207,7 @@ class SequenceCollector(Collector):
                 f"{len(self._batches)} here."
             )
         self._place = state_dict["place"]
-        self.frames = sum(batch.numel() for batch in self._batches[: self._place])
+        self.frames = sum(count_valid(batch) for batch in self._batches[: self._place])
 
 
 def last(buffer: Any, number: int) -> TensorDictBase:

@@ -18,7 +18,7 @@ from torch import nn
 
 from ..base.checks import share_equally
 from ..base.endings import TIMEOUT
-from ..base.tensordicts import is_sharded
+from ..base.tensordicts import count_valid, is_sharded
 from ..errors import ConfigError
 from ..loop.timing import Timing
 
@@ -50,7 +50,7 @@ class Collector:
     observation in ``"next"`` is the **true final one**, not the first of the next episode. Padding
     is marked in ``("collector", "mask")``. The collector does not write into a batch again.
 
-    **Counts** are of transitions; each is ``frame_skip`` frames of the environment.
+    **Counts** are of transitions without padding; each is ``frame_skip`` frames of the environment.
 
     **Order of calls.** `set_seed`, `load_state_dict`, `shard` and `use_workers` may come before
     `start`, `start` before the first `collect`; `shutdown` is last. Before its first batch a
@@ -160,7 +160,7 @@ class Collector:
                 return
             yield batch
             for schedule in schedules:
-                schedule.follow(batch.numel())
+                schedule.follow(count_valid(batch))
 
     def set_seed(self, seed: int, static_seed: bool = False) -> Any:
         """Start over with this seed: the same seed gives the same batches."""

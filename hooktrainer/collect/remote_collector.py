@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
+from ..base.tensordicts import count_valid
 from .adapt import adapt
 from .collector import Collector
 
@@ -115,7 +116,7 @@ class RemoteCollector(Collector):
         if batch is None:
             raise StopIteration
         self.policy_age = self._updates - int(batch[VERSION].flatten()[0])
-        self._batch_frames = batch.numel()
+        self._batch_frames = count_valid(batch)
         self.frames += self._batch_frames
         while self.ahead < self.depth:
             frames = self.frames + self.ahead * self._batch_frames

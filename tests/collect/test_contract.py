@@ -316,3 +316,29 @@ def test_what_an_object_lacks_is_as_in_the_base():
     with pytest.raises(ConfigError, match=r"generator has no shard\(rank, world_size\), so 2"):
         adapt(batches).check_shares(2)
     assert len(list(adapt(batches))) == 2
+
+
+class Padded:
+    """Two episodes in each batch, padded to the longer one, as of TorchRL's ``split_trajs``."""
+
+    total_frames = 30
+
+    def collect(self) -> TensorDict:
+        mask = torch.arange(8) < torch.tensor([[2], [8]])
+        observation = torch.zeros(2, 8, 1)
+        return TensorDict({"observation": observation, "collector": {"mask": mask}}, [2, 8])
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_padding_is_not_counted(ahead):
+    collector = OverlappedCollector(Padded(), 2, mode="thread") if ahead else adapt(Padded())
+    try:
+        assert [len(batch) for batch in collector] == [2, 2, 2]
+        assert collector.frames == 30
+    finally:
+        collector.shutdown()
+    given = adapt(list(adapt(Padded())))
+    given.collect()
+    assert given.frames == 10
+    given.load_state_dict(given.state_dict())
+    assert given.frames == 10
