@@ -23,7 +23,7 @@ from ..store.backends import torch_save
 from ..store.tree import is_segment_tree, segment_leaves, segment_tree
 from .formats import Content, NotRead
 from .formats import read as read
-from .hook_bridge import build_value_estimator
+from .hook_bridge import build_lazy_parts
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
@@ -101,7 +101,7 @@ def _parameters(module: Any, saved: Any) -> dict[str, Any]:
     """Map the state of a TorchRL loss to that of ``module``."""
     if not isinstance(saved, Mapping) or not all(isinstance(name, str) for name in saved):
         raise CheckpointError(f"TorchRL's checkpoint holds {shown(saved)} as its loss module.")
-    build_value_estimator(module, saved)
+    build_lazy_parts(module, saved)
     own = module.state_dict()
     if own.keys() == saved.keys():
         taken = dict(saved)
@@ -159,8 +159,10 @@ def _completed(buffer: Any, state: Mapping[str, Any]) -> dict[str, Any]:
     state = {**own, **state, "_prefetch_state": own.get("_prefetch_state")}
     flat = state["_storage"].get("_storage")
     if isinstance(flat, Mapping) and not hasattr(flat, "_metadata"):
-        # A snapshot does not hold the batch size.
+        # A snapshot does not hold the batch size: that of "done", which has one more dimension.
+        done = flat.get("next.done")
         shape = next(iter(flat.values())).shape[: buffer._storage.ndim]
+        shape = shape if done is None else done.shape[:-1]
         content = TensorDict(dict(flat), shape).unflatten_keys(".").state_dict()
         state["_storage"] = {**state["_storage"], "_storage": content}
     sampler, priorities = own.get("_sampler"), dict(state.get("_sampler") or {})

@@ -276,23 +276,25 @@ class _CollectorProcesses:
         self._collector.update_policy_weights_()
 
 
-_PREFIX = "_value_estimator."
+_LAZY_PARTS = {"_value_estimator": "value_estimator", "target_entropy_buffer": "target_entropy"}
+"""Names in a loss's state, and the properties that build them."""
 
 
-def build_value_estimator(loss: Any, saved: Mapping[str, Any]) -> None:
-    """Build the value estimator of a loss that builds it lazily, if the saved state has one."""
-    if any(str(key).startswith(_PREFIX) for key in saved):
+def build_lazy_parts(loss: Any, saved: Mapping[str, Any]) -> None:
+    """Build the parts of a loss that it builds at its first call, if the saved state has them."""
+    names = {str(key).partition(".")[0] for key in saved}
+    for attribute in (prop for name, prop in _LAZY_PARTS.items() if name in names):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that it is built with default hyper-parameters
-            getattr(loss, "value_estimator", None)
+            getattr(loss, attribute, None)
 
 
 class _StatefulLoss(StatefulModule):
-    """A loss with a lazy value estimator, built before a state is compared."""
+    """A loss with lazy parts, built before a state is compared."""
 
     def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
         """List parameters and buffers that differ."""
-        build_value_estimator(self._module, saved)
+        build_lazy_parts(self._module, saved)
         return super().mismatches(saved)
 
 

@@ -41,9 +41,15 @@ class Parts:
     """What a trainer is made of, and the hooks that both trainers have."""
 
     def __init__(
-        self, seed: int, module: Any, total_frames: int = 100, sampler: Any = None
+        self,
+        seed: int,
+        module: Any,
+        total_frames: int = 100,
+        sampler: Any = None,
+        length: int | None = None,  # of the sequences that are stored
     ) -> None:
         torch.manual_seed(seed)
+        self.length = length
         actor = QValueActor(nn.Linear(4, 2), in_keys=["observation"], spec=Categorical(2))
         self.collector = Collector(
             GymEnv("CartPole-v1", categorical_action_encoding=True),
@@ -64,7 +70,9 @@ class Parts:
         self.estimator = torch.nn.BatchNorm1d(4)
         self.estimator.weight.data.normal_()
         self.hooks = {
-            "replay_buffer": module.ReplayBufferTrainer(self.buffer, 8, flatten_tensordicts=True),
+            "replay_buffer": module.ReplayBufferTrainer(
+                self.buffer, 8, flatten_tensordicts=length is None
+            ),
             "clear_cuda_cache": module.ClearCudaCache(3),
             "count_frames_log": module.CountFramesLog(1),
             "reward_normalizer": module.RewardNormalizer(decay=0.9),
@@ -95,6 +103,8 @@ class Parts:
 
     def register(self, trainer: Any) -> Any:
         trainer.register_op("pre_steps_log", lambda td: {"r": float(td["next", "reward"].mean())})
+        if self.length is not None:
+            trainer.register_op("batch_process", lambda td: td.reshape(-1, self.length))
         for name, hook in self.hooks.items():
             hook.register(trainer, name)
         trainer.register_module("value_estimator", self.estimator)
@@ -113,7 +123,7 @@ def prioritized() -> PrioritizedSampler:
     return PrioritizedSampler(200, alpha=0.7, beta=0.5)
 
 
-def save(form: str, path: Any, sampler: Any = None) -> Parts:
+def save(form: str, path: Any, sampler: Any = None, length: int | None = None) -> Parts:
     """Train, save in one of the forms, and return the parts as they were then."""
     options = {}
     if form in ("directory", "archive"):
@@ -121,7 +131,7 @@ def save(form: str, path: Any, sampler: Any = None) -> Parts:
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
         patch.setenv("CKPT_BACKEND", "torch" if "checkpoint" in options else form)
-        parts = Parts(0, theirs, sampler=sampler)
+        parts = Parts(0, theirs, sampler=sampler, length=length)
         options |= {"save_trainer_file": str(path), "save_trainer_interval": 10**6}
         their_trainer(parts, **options).train()
     return parts

@@ -8,11 +8,12 @@ import pytest
 import torch
 import torchrl.trainers as theirs
 from saved_there import same
+from tensordict.nn import TensorDictModule
 from torch import nn
-from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.data import Bounded, LazyTensorStorage, TensorDictReplayBuffer
 from torchrl.envs import GymEnv, StepCounter, TransformedEnv
-from torchrl.modules import QValueActor
-from torchrl.objectives import DQNLoss, HardUpdate
+from torchrl.modules import Delta, ProbabilisticActor, QValueActor, ValueOperator
+from torchrl.objectives import DQNLoss, HardUpdate, REDQLoss
 from torchrl.trainers.trainers import LogTiming
 
 from hooktrainer import Trainer
@@ -214,6 +215,28 @@ def test_all_of_torchrls_hooks_are_in_the_list():
         and not issubclass(thing, theirs.OptimizationStepper)
     } - {"TrainerHookBase"}
     assert {name for name in hooks if not any(name in case for case in CASES)} == set()
+
+
+def redq():
+    actor = ProbabilisticActor(
+        TensorDictModule(nn.Linear(3, 2), ["observation"], ["param"]),
+        in_keys=["param"],
+        distribution_class=Delta,
+        spec=Bounded(-1, 1, (2,)),
+    )
+    return REDQLoss(actor, ValueOperator(nn.Linear(5, 1), in_keys=["observation", "action"]))
+
+
+@pytest.mark.parametrize(("make", "lazy"), [(redq, "target_entropy"), (dqn, "value_estimator")])
+@pytest.mark.filterwarnings("ignore:No target network updater", "ignore:No value estimator")
+def test_what_a_loss_builds_at_its_first_call_is_restored(make, lazy):
+    trainer, other = tiny_trainer(loss_module=make()), tiny_trainer(loss_module=make())
+    before = set(trainer.state_dict()["components"]["loss_module"])
+    getattr(trainer.loss_module, lazy)
+    state = trainer.state_dict()
+    assert set(state["components"]["loss_module"]) > before
+    other.load_state_dict(state)
+    assert same(dict(other.loss_module.state_dict()), dict(trainer.loss_module.state_dict()))
 
 
 @pytest.mark.parametrize("name", ["loss", "loss/loss", "optim_steps"])

@@ -108,11 +108,22 @@ def test_priorities_are_taken_over(form, module, tmp_path):
 
 
 @pytest.mark.usefixtures("trees")
-@pytest.mark.parametrize("form", ["torch", "memmap"])
+@pytest.mark.parametrize("form", ["torch", "memmap", "torchsnapshot"])
 def test_a_pickled_tree_is_refused(form, tmp_path):
     save(form, tmp_path / form, prioritized())
-    with pytest.raises(CheckpointError, match="more than plain data and tensors"):
+    with pytest.raises(CheckpointError, match=r"_torchrl\.Sum.*save it there with checkpoint="):
         tiny_trainer().load_from_file(tmp_path / form)
+
+
+@pytest.mark.parametrize("form", ["memmap", "torchsnapshot"])
+def test_stored_sequences_keep_their_batch_size(form, tmp_path):
+    there = save(form, tmp_path / form, length=5)
+    here = Parts(1, theirs, total_frames=140, length=5)
+    trainer = here.register(Trainer(**here.arguments))
+    with pytest.warns(UserWarning, match="taken over but\n  the random state, which"):
+        trainer.load_from_file(tmp_path / form)
+    assert here.buffer.sample().batch_size == there.buffer.sample().batch_size == (8, 5)
+    trainer.train()
 
 
 def test_some_components_only(tmp_path):

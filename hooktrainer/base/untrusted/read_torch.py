@@ -28,6 +28,11 @@ from .text import MalformedError, refusing, shown
 _BLOCK = 1 << 20
 _OTHER = "it holds more than plain data and tensors"
 
+_OF_TORCHRL = (
+    ", the priorities of a replay buffer: load it with TorchRL's trainer, and save it there with "
+    "checkpoint=Checkpoint(...), which writes them as tensors"
+)
+
 Storage = tuple[torch.UntypedStorage, torch.dtype]
 
 
@@ -154,7 +159,8 @@ class _Unpickler(pickle._Unpickler):
             return _STORAGES[name]
         found = _BUILDERS.get(f"{module.replace('__builtin__', 'builtins')}.{name}")
         if found is None:
-            raise MalformedError(f"{_OTHER}: {module}.{name}")
+            hint = _OF_TORCHRL if module == "torchrl._torchrl" else ""
+            raise MalformedError(f"{_OTHER}: {module}.{name}{hint}")
         return found
 
     def persistent_load(self, pid: Any) -> Any:
