@@ -82,9 +82,6 @@ def make_trainer(
     if logger is None:  # what the fields of a LoggerConfig name, if they are there
         name = generate_exp_name(cfg.exp_name or "run", type(loss_module).__name__)
         logger = get_logger(cfg.logger, "runs", name)
-    for each in logger if isinstance(logger, (list, tuple)) else [logger]:
-        if each is not None:
-            each.log_hparams(given)
     trainer = Trainer(
         collector=collector,
         total_frames=cfg.total_frames * frame_skip,
@@ -97,6 +94,8 @@ def make_trainer(
         clip_norm=cfg.clip_norm,
         **{"log_interval": cfg.log_interval} | trainer_options,
     )
+    for each in trainer.loggers:
+        each.log_hparams(given)
     if device.type == "cuda":
         ClearCudaCache(1).register(trainer)
     if cfg.noisy:

@@ -10,7 +10,7 @@ import torch
 from builder_configs import config, value_net
 from outcomes import same
 from torchrl.modules import EGreedyModule
-from torchrl.record import VideoRecorder
+from torchrl.record import CSVLogger, VideoRecorder
 
 from hooktrainer import ConfigError, LRSchedulerHook, builders
 from hooktrainer.networks import EpsilonGreedy, QNetwork, mlp
@@ -149,3 +149,12 @@ def test_a_film_needs_a_recorder_that_films(logger):
     plain.close()
     filming = SimpleNamespace(transform=VideoRecorder(logger, "film"))
     assert "log_validation_reward_exploration" in build(filming).registry.modules
+
+
+def test_a_logger_of_torchrl_gets_the_configuration(tmp_path):
+    cfg = config(total_frames=20)
+    theirs = CSVLogger("own", log_dir=str(tmp_path))
+    builders.make_trainer(
+        FakeCollector(), ScriptedLoss(), logger=theirs, cfg=cfg, progress_bar=False
+    ).train()
+    assert "total_frames: 20" in (tmp_path / "own" / "texts" / "hparams0.txt").read_text()
