@@ -155,6 +155,11 @@ class AdaptedCollector(Collector):
         method(*args, **kwargs)
 
     def state_dict(self) -> dict[str, Any]:
+        if self._closed and is_of_torchrl(self.wrapped):
+            raise ConfigError(
+                "a collector of TorchRL has no state once it is closed, as after train(): pass "
+                "save_trainer_file= or checkpoints= to the trainer, which save the end of the run."
+            )
         return dict(self.wrapped.state_dict()) if self._has_state else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -303,7 +303,9 @@ _INSTEAD = {
     "target_net_updater": "Register TargetNetUpdaterHook(target_net_updater)",
     "optimization_stepper": "Call stepper.register(trainer)",
     "async_collection": "Pass collector=OverlappedCollector(collector)",
-    "checkpoint checkpoint_rotation checkpoint_metadata": "Pass checkpoints=CheckpointManager(...)",
+    "checkpoint checkpoint_rotation checkpoint_metadata": (
+        "Pass checkpoints=hooktrainer.store.CheckpointManager(...)"
+    ),
     "log_timings auto_log_optim_steps": "Leave it out: this is always logged",
     "learner_backend learner_backend_options learner_poll_interval": "Start it with torchrun",
     "lr_scheduler": "Register LRSchedulerHook(lr_scheduler)",

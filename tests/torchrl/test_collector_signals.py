@@ -6,8 +6,10 @@ import os
 import signal
 
 import pytest
+from torchrl.collectors import Collector
+from torchrl.envs import GymEnv
 
-from hooktrainer import UpdateWeights
+from hooktrainer import ConfigError, UpdateWeights
 from hooktrainer.testing import FakeCollector, tiny_trainer
 
 pytestmark = [
@@ -89,6 +91,16 @@ def test_without_a_signal_a_state_that_cannot_be_had_is_an_error():
     trainer = tiny_trainer(collector=Silent(lambda: [trainer]))
     with pytest.raises(OSError, match="handle is closed"):
         trainer.state_dict()
+
+
+def test_what_to_do_for_the_state_of_a_closed_collector_is_said(tmp_path):
+    collector = Collector(GymEnv("CartPole-v1"), None, frames_per_batch=10, total_frames=10)
+    file = tmp_path / "state.pt"
+    trainer = tiny_trainer(collector=collector, total_frames=10, save_trainer_file=file)
+    trainer.train()
+    with pytest.raises(ConfigError, match="save_trainer_file= or checkpoints= to the trainer"):
+        trainer.state_dict()
+    assert file.exists()
 
 
 def test_the_handler_of_memory_mapped_storages_does_not_end_the_run(tmp_path):
