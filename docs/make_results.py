@@ -10,6 +10,7 @@ and keeps them, with HEAD as their commit: commit changes of the package before.
 from __future__ import annotations
 
 import json
+import shlex
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -41,7 +42,7 @@ def digits(scores: Iterable[float]) -> int:
 
 def title(row: ResultRow) -> str:
     """What `hooktrainer train` is given, without the seeds and the directory."""
-    return f"`{' '.join(row.recipe.train)}`"
+    return f"`{shlex.join(row.recipe.train)}`"
 
 
 def seeds_of(seeds: Sequence[int]) -> str:
