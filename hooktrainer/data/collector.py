@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import finalize
@@ -150,7 +151,7 @@ class DataCollector(Collector):
             )
             # Its workers ignore the signal by which the interpreter would end them when it exits,
             # and wait for it if the garbage collector takes their queues before their loader.
-            self._end = finalize(self, _end, self._batches, self._source)
+            self._end = finalize(self, _end, self._batches, self._source, os.getpid())
             atexit.register(self._end)  # before torch's, after which a loader ends no workers
         try:
             self._position, batch = next(self._batches)
@@ -231,9 +232,10 @@ class DataCollector(Collector):
         return self.__dict__ | {"_batches": None, "_end": None}
 
 
-def _end(batches: Batches, source: Indexed | Streamed) -> None:
-    batches.close()
-    source.close()
+def _end(batches: Batches, source: Indexed | Streamed, parent: int) -> None:
+    if os.getpid() == parent:  # a forked process leaves the workers to it
+        batches.close()
+        source.close()
 
 
 def _of_loader(loader: Any, names: Names, given: Mapping[str, Any]) -> Indexed | Streamed:

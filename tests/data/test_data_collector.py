@@ -224,7 +224,7 @@ def test_functions_of_workers_find_the_data_set_and_signals_are_for_the_trainer(
 
 
 _LEFT_OPEN = """
-import gc, multiprocessing, sys
+import gc, multiprocessing, os, sys
 from torch.utils.data import DataLoader, IterableDataset
 from hooktrainer.data import DataCollector
 
@@ -241,10 +241,17 @@ if __name__ == "__main__":
         del collector
         gc.collect()
         assert not multiprocessing.active_children()
+    if "forked" in sys.argv:
+        if os.fork() == 0:
+            os.close(2)  # multiprocessing writes there that the workers are not its children
+            sys.exit()
+        os.wait()
+        for _ in range(30):
+            collector.collect()
 """
 
 
-@pytest.mark.parametrize("how", ["open", "lost", "persistent"])
+@pytest.mark.parametrize("how", ["open", "lost", "persistent", "forked"])
 def test_workers_end_with_a_program_that_leaves_them_and_before(tmp_path, how):
     (tmp_path / "script.py").write_text(_LEFT_OPEN)
     command = [executable(), "script.py", how]
