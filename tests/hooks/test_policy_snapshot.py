@@ -127,14 +127,15 @@ def test_it_takes_the_first_evaluation_without_a_collector(tmp_path):
 
 @pytest.mark.usefixtures("warm_python")
 def test_ctrl_c_leaves_policies_that_a_resume_plays(tmp_path, monkeypatch, capfd):
-    def wait(self) -> None:
+    def wait(self, seconds: float | None = None) -> None:
         monkeypatch.undo()  # closing the program waits for its end
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(30)
 
     monkeypatch.setattr(ChildProgram, "wait", wait)
     trainer = make_trainer(total_frames=40, save_trainer_file=tmp_path / "state.pt")
-    snapshot(trainer, tmp_path, snapshots=2, episodes=1, report=True)
+    long = 1_000_000  # episodes, which no machine plays before training ends
+    snapshot(trainer, tmp_path, snapshots=2, episodes=long, report=True)
     trainer.train()
     assert trainer.collected_frames == 40
     out, err = capfd.readouterr()
