@@ -75,7 +75,9 @@ class AdaptedCollector(Collector):
     def __init__(self, wrapped: Any) -> None:
         self.wrapped = wrapped
         self.resumes: Resumes = "restarts"
-        self._has_state = has_state(wrapped)
+        # Its state_dict() can make a process forget a batch that it then waits for (0.14.1).
+        hangs = any(base.__name__ == "MultiAsyncCollector" for base in type(wrapped).__mro__)
+        self._has_state = has_state(wrapped) and not hangs
         if self._has_state:
             claim: Resumes = "partly" if is_of_torchrl(wrapped) else "exactly"
             self.resumes = getattr(wrapped, "resumes", claim)
@@ -149,6 +151,9 @@ class AdaptedCollector(Collector):
         close = getattr(self.wrapped, "shutdown", None) or getattr(self.wrapped, "close", None)
         if callable(close):
             close()
+        # One of shared memory that is left open starts a thread when Python ends, which hangs it.
+        for scheme in weight_schemes(self.wrapped).values():
+            scheme.shutdown()
 
     def update_policy_weights_(self, *args: Any, **kwargs: Any) -> None:
         method = getattr(self.wrapped, "update_policy_weights_", super().update_policy_weights_)

@@ -38,8 +38,8 @@ def as_seeds(given: Any) -> tuple[int, ...] | None:
         seeds = []
     if not seeds or len(set(seeds)) < len(seeds):
         raise ConfigError(
-            f"seeds={given!r:.80}: give how many, from 0 on, or which, each once: 8, '3-6' or "
-            "'1,5,9'."
+            f"seeds={given!r:.80}: give how many, from 0 on, or which, each once: 8, '3-6', "
+            "'1,5,9', or '4-4' for one."
         )
     for seed in seeds:
         check_seed("seeds", seed)

@@ -160,9 +160,10 @@ def _completed(buffer: Any, state: Mapping[str, Any]) -> dict[str, Any]:
     flat = state["_storage"].get("_storage")
     if isinstance(flat, Mapping) and not hasattr(flat, "_metadata"):
         # A snapshot does not hold the batch size: that of "done", which has one more dimension.
-        done = flat.get("next.done")
-        shape = next(iter(flat.values())).shape[: buffer._storage.ndim]
-        shape = shape if done is None else done.shape[:-1]
+        if (done := flat.get("next.done")) is not None:
+            shape = done.shape[:-1]
+        else:
+            shape = next(iter(flat.values())).shape[: buffer._storage.ndim]
         content = TensorDict(dict(flat), shape).unflatten_keys(".").state_dict()
         state["_storage"] = {**state["_storage"], "_storage": content}
     sampler, priorities = own.get("_sampler"), dict(state.get("_sampler") or {})
