@@ -21,10 +21,8 @@ from hooktrainer.store.tree import flatten, unflatten
 from hooktrainer.testing import tiny_trainer
 
 
-def overlapped(policy, depth=1, mode="thread", env=Counter, collector=None, **options):
-    names = ("weights", "timeout")
-    own = {name: options.pop(name) for name in names if name in options}
-    return OverlappedCollector(collector or plain(policy, env, **options), depth, mode=mode, **own)
+def overlapped(policy, depth=1, mode="thread", env=Counter, **options):
+    return OverlappedCollector(plain(policy, env, **options), depth, mode=mode)
 
 
 def weight(batch) -> int:
@@ -109,21 +107,6 @@ def test_the_log_probabilities_are_those_of_the_policy_that_acted():
         torch.testing.assert_close(batch["action_log_prob"], log_prob.detach())
         now, _ = actor.log_prob_and_entropy([observation], action)
         assert not torch.allclose(batch["action_log_prob"], now)
-    collector.shutdown()
-
-
-def test_the_newest_weights_if_asked_for():
-    """While a batch is under way the learner trains: the one behind it has the later weights."""
-    collector = overlapped(Stamp(), 2, weights="newest", env=lambda: Slow(0.01))
-    seen = []
-    for _ in range(5):
-        batch = collector.collect()
-        assert weight(batch) == version(batch)
-        seen.append(collector.policy_age)
-        collector.policy.train_once()
-        collector.update_policy_weights_()
-    assert max(seen) == 1  # with fixed weights 2 from the third on
-    assert collector.resumes == "partly"
     collector.shutdown()
 
 
@@ -304,8 +287,7 @@ def test_invalid_arguments_are_refused():
     inner = plain(Stamp())
     for options, message in [
         ({"depth": -1}, "depth=-1: pass an integer of 0 or more"),
-        ({"mode": "fork"}, "'fork' is neither of .*process"),
-        ({"weights": "old"}, "'old' is neither of .*newest"),
+        ({"mode": "fork"}, "mode='fork' is neither of .*process"),
     ]:
         with pytest.raises(ConfigError, match=message):
             OverlappedCollector(inner, **options)
@@ -341,7 +323,7 @@ def test_it_can_be_pickled_until_it_begins():
     assert (copy.depth, copy.num_envs) == (1, 2)
     copy.shutdown()
     collector.collect()
-    assert "depth=1, mode=thread, weights=fixed, resumed with other" in repr(collector)
+    assert "depth=1, mode=thread, resumed with other" in repr(collector)
     collector.shutdown()
 
 

@@ -49,15 +49,11 @@ class OverlappedCollector(RemoteCollector):
         mode: ``"process"``, or ``"thread"`` for environments that wait or release the interpreter's
             lock, and for objects that cannot be pickled; not for VMAS or ``stages`` above 1, which
             set back the random generators that all threads share.
-        weights: ``"fixed"``: a batch uses the weights at the time of its request, so runs can be
-            repeated. ``"newest"``: the newest weights when it starts, which makes batches younger
-            if collection is the slower side; `update_policy_weights_` publishes them, after every
-            batch once a trainer is registered.
         timeout: Seconds after which a process or thread that does not answer ends the run.
 
     Attributes:
         wrapped: The collector.
-        resumes: ``"exactly"`` if the collector does, and collects in a process with fixed weights.
+        resumes: ``"exactly"`` if the collector does, and collects in a process.
         policy_age: Number of updates by which the last batch's policy was older.
 
     Raises:
@@ -80,21 +76,17 @@ class OverlappedCollector(RemoteCollector):
         depth: int = 1,
         *,
         mode: Mode = "process",
-        weights: Literal["fixed", "newest"] = "fixed",
         timeout: float = TIMEOUT,
     ) -> None:
-        for value, choices in ((mode, ("process", "thread")), (weights, ("fixed", "newest"))):
-            if value not in choices:
-                raise ConfigError(f"OverlappedCollector: {value!r} is neither of {choices}.")
+        if mode not in (modes := ("process", "thread")):
+            raise ConfigError(f"OverlappedCollector: mode={mode!r} is neither of {modes}.")
         check_count("depth", depth, least=0)
         super().__init__(collector, depth)
         if depth:
             check_can_follow(self.policy)
         self.mode: Mode = mode
-        self.weights = weights
         self.frames = self._collector.frames
-        repeatable = depth == 0 or (mode == "process" and weights == "fixed")
-        if self.resumes == "exactly" and not repeatable:
+        if self.resumes == "exactly" and depth and mode == "thread":
             self.resumes = "partly"
         # The worker starts with the first request. Until then all calls go to the collector here;
         # afterwards that one is closed, and the worker has a copy.
@@ -103,11 +95,6 @@ class OverlappedCollector(RemoteCollector):
         self._share = 0  # index of this learner among several
         self._rng: dict[str, Any] | None = None  # the random state with which a process starts
         self._timeout = timeout
-
-    def register_alone(self, trainer: Any) -> None:
-        super().register_alone(trainer)
-        if self.weights == "newest":
-            trainer.register_op("post_steps", self.update_policy_weights_)
 
     # -- batches ---------------------------------------------------------------------------------
 
@@ -151,13 +138,9 @@ class OverlappedCollector(RemoteCollector):
 
     def _request(self) -> None:
         self._start()
-        (worker,), version = self._workers, self._updates
+        (worker,), trace = self._workers, self.timing.trace is not None
         with self.timing.phase("sync_weights"):
-            weights = self._new_weights()
-            if self.weights == "newest" and weights is not None:
-                worker.call("publish", version, weights)
-                weights = None
-            worker.call("collect", version, weights, self.timing.trace is not None)
+            worker.call("collect", self._updates, self._new_weights(), trace)
         self._under_way += 1
 
     def _new_weights(self) -> Weights | None:
@@ -184,13 +167,6 @@ class OverlappedCollector(RemoteCollector):
             self._collector.reset()
         else:
             self._ask_all("reset")
-
-    def update_policy_weights_(self, policy_or_weights: Any = None) -> None:
-        """Update the learner's policy; with ``weights="newest"`` publish it to the worker."""
-        super().update_policy_weights_(policy_or_weights)
-        if self._workers and self.weights == "newest":
-            self._sent = -1
-            self._workers[0].call("publish", self._updates, self._new_weights())
 
     def shard(self, rank: int, world_size: int) -> None:
         if self._workers:
@@ -258,5 +234,5 @@ class OverlappedCollector(RemoteCollector):
         resumed = "exactly" if self.resumes == "exactly" else "with other random numbers"
         return (
             f"OverlappedCollector({self._collector!r}, depth={self.depth}, mode={self.mode}, "
-            f"weights={self.weights}, resumed {resumed})"
+            f"resumed {resumed})"
         )

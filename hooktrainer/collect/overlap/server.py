@@ -29,7 +29,7 @@ Request = tuple[Any, ...]
 
 
 class CollectorServer:
-    """Serves requests with its own collector; all but ``"publish"`` are answered.
+    """Serves requests with its own collector, one after another.
 
     Args:
         collector: The collector.
@@ -45,9 +45,6 @@ class CollectorServer:
     ) -> None:
         self._collector = collector
         self._requests: SimpleQueue[Request | None] = SimpleQueue()
-        self._published: Request | None = None  # a version and its weights
-        self._adopted: Request | None = None
-        self._version = -1
         self._timing = Timing()
         collector.timing = self._timing
         collector.start()
@@ -57,11 +54,8 @@ class CollectorServer:
             set_rng_state(rng)
 
     def put(self, request: Request | None) -> None:
-        """Queue a request, ``None`` to end. Published weights overtake those that wait."""
-        if request is not None and request[0] == "publish":
-            self._published = request[1:]
-        else:
-            self._requests.put(request)
+        """Queue a request, ``None`` to end."""
+        self._requests.put(request)
 
     def serve(self, answer: Callable[[Any], None], fail: Callable[[Exception], None]) -> None:
         """Serve requests until the queue ends, then close the collector."""
@@ -76,17 +70,13 @@ class CollectorServer:
             self._collector.shutdown()
 
     def collect(self, version: int, weights: Weights | None, trace: bool) -> Answer:
-        """Collect a batch; ``weights`` is ``None`` if they are unchanged or published."""
-        published = self._published
-        if published is not None and published is not self._adopted:
-            self._adopted = version, weights = published
+        """Collect a batch with weights of this version, ``None`` if they are unchanged."""
         if weights is not None:
             self._collector.policy.load_state_dict(weights)
-        self._version = max(self._version, version)
         self._timing.totals.clear()
         recorded = self._timing.trace = Trace() if trace else None
         start = perf_counter()
-        batch = collected(self._collector, self._version)
+        batch = collected(self._collector, version)
         end = perf_counter()
         if recorded is not None:
             recorded.add("collect", start, end)
@@ -100,7 +90,6 @@ class CollectorServer:
 
     def load(self, state: dict[str, Any], rng: dict[str, Any] | None) -> tuple[int, Status]:
         """Load a collector's state; return its frames and status."""
-        self._version, self._adopted = -1, self._published
         self._collector.load_state_dict(state)
         if rng is not None:
             set_rng_state(rng)
