@@ -210,36 +210,6 @@ def test_a_replay_that_goes_astray_is_an_error(env: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "source",
-    [
-        {"env": [Counter] * 2},
-        {"env": "CartPole-v1", "num_envs": 2},
-        {"env": SyncVectorEnv([Counter] * 2)},
-        {"env": VectorStatistics(SyncVectorEnv([Counter] * 2))},
-    ],
-)
-@pytest.mark.parametrize("saved_exactly", [True, False])
-def test_new_episodes_where_restoring_is_not_asked_for(
-    source: dict[str, Any], saved_exactly: bool
-) -> None:
-    def build(exactly: bool) -> VectorCollector:
-        return VectorCollector(
-            frames_per_batch=6, traj_ids=True, restore_episodes=exactly, **source
-        )
-
-    collector = build(saved_exactly)
-    collector.collect()
-    state = collector.state_dict()
-    resumed = build(False)
-    assert {restore.method for restore in resumed.envs.restores} == {"none"}
-    resumed.load_state_dict(state)
-    batch = resumed.collect()
-    assert batch["collector", "traj_ids"][:, 0].tolist() == [2, 3]
-    assert batch["next", "step_count"][:, 0, 0].tolist() == [1, 1]
-    assert resumed.frames == 12
-
-
-@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"env": [Counter] * 3}, "num_envs is 3 here and 2 in the state"),

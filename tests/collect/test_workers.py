@@ -18,6 +18,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import torch
+from agents.toy_parallel import Leaving
 from marks import slow_except
 from outcomes import is_gone, same, wait_for
 from tensordict import TensorDict
@@ -84,6 +85,7 @@ CASES: dict[str, tuple[Callable[[], Any], Arguments]] = {
     "own noise": (noisy, {"env": "Pendulum-v1", "num_envs": 4}),
     "recurrent": (recurrent, {"env": [lambda: Counter(length=4)] * 4}),
     "nested, random": (lambda: None, {"env": [Nested] * 4}),
+    "agents": (lambda: None, {"env": Leaving, "num_envs": 4}),
     "warm-up": (
         lambda: CategoricalPolicy(mlp(4, 2)),
         {"env": "CartPole-v1", "num_envs": 4, "init_random_frames": 50},
@@ -160,13 +162,16 @@ def test_processes_start_with_the_first_batch() -> None:
     small.shutdown()
 
 
-def test_a_state_goes_on_with_any_number_of_workers_and_stages() -> None:
+@pytest.mark.parametrize(
+    ("env", "policy"),
+    [([Opaque] * 4, lambda x: (x[:, 1] % 2).long()), ([Leaving] * 4, None)],
+    ids=["one agent", "several"],
+)
+def test_a_state_goes_on_with_any_number_of_workers_and_stages(env: Any, policy: Any) -> None:
     layouts: list[Arguments] = [{}, {"workers": 2, "stages": 2}, {"workers": 1}]
 
     def build(layout: Arguments, seed: int = 0) -> VectorCollector:
-        return VectorCollector(
-            [Opaque] * 4, lambda x: (x[:, 1] % 2).long(), frames_per_batch=28, seed=seed, **layout
-        )
+        return VectorCollector(env, policy, frames_per_batch=28, seed=seed, **layout)
 
     reference = build({}, seed=5)
     reference.collect()

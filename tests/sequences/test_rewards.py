@@ -223,16 +223,3 @@ def test_equal_rewards_are_counted_as_equal_whatever_they_are() -> None:
 def test_a_hook_that_cannot_work_is_refused_when_it_is_made() -> None:
     with pytest.raises(ConfigError, match="scale"):
         GroupAdvantage(None)
-
-
-def test_functions_receive_the_messages_of_chats() -> None:
-    question = [{"role": "user", "content": "a"}]
-
-    def polite(prompts: Any, completions: Any, **others: Any) -> list[float]:
-        assert prompts == [question, question, "bb", "bb"]
-        assert completions[:1] == [[{"role": "assistant", "content": "ab"}]]
-        assert completions[2:] == ["b", "bb"]
-        return [0.0] * 4
-
-    rows = [{"prompt": question}, {"prompt": "bb"}]
-    Rewards(polite, rows, TOKENIZER).score(BATCH.clone())
