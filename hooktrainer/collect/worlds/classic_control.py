@@ -29,7 +29,7 @@ class _Classic(FunctionalWorld):
     original: ClassVar[type[gym.Env[Any, Any]]]
     takes: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, num_envs: int, device: torch.device | str = "cpu", **rest: Any) -> None:
+    def __init__(self, num_envs: int, **rest: Any) -> None:
         original = self.original()
         self.observation_space: spaces.Space[Any] = original.observation_space
         self.action_space: spaces.Space[Any] = original.action_space
@@ -37,7 +37,7 @@ class _Classic(FunctionalWorld):
             setattr(self, name, rest.pop(name, getattr(self, name)))
             if isinstance(getattr(self, name), str):
                 raise TypeError(f"{name}={getattr(self, name)!r} is not a number")
-        super().__init__(num_envs, device, **rest)
+        super().__init__(num_envs, **rest)
 
 
 class AcrobotWorld(_Classic):

@@ -31,7 +31,6 @@ class Game(FunctionalWorld):
 
     Args:
         num_envs: Number of environments.
-        device: Device of the simulation.
         use_minimal_action_set: Whether there are only the actions that the game uses, as in version
             1 of the ids of ``minatar``, or all six, as in version 0.
         sticky_action_prob: Probability that the previous action is repeated.
@@ -53,7 +52,6 @@ class Game(FunctionalWorld):
     def __init__(
         self,
         num_envs: int,
-        device: torch.device | str = "cpu",
         *,
         use_minimal_action_set: bool = True,
         sticky_action_prob: float = 0.1,
@@ -67,7 +65,7 @@ class Game(FunctionalWorld):
             0.0, 1.0, (SIZE, SIZE, self.planes), dtype=bool
         )
         self.action_space: spaces.Space[Any] = spaces.Discrete(len(self.actions))
-        super().__init__(num_envs, device, **rest)
+        super().__init__(num_envs, **rest)
 
     @abstractmethod
     def begin_game(self, uniform: torch.Tensor) -> GameState:

@@ -49,7 +49,6 @@ class GridWorld(FunctionalWorld):
 
     Args:
         num_envs: Number of environments.
-        device: Device of the simulation.
         max_steps: The length at which an episode is truncated; by default ``max_episode_steps`` of
             the class.
         name: Name for messages.
@@ -64,13 +63,7 @@ class GridWorld(FunctionalWorld):
     max_episode_steps: int = 100  # as of MiniGrid's grids
 
     def __init__(
-        self,
-        num_envs: int,
-        device: torch.device | str = "cpu",
-        *,
-        max_steps: int | None = None,
-        name: str | None = None,
-        **rest: Any,
+        self, num_envs: int, *, max_steps: int | None = None, name: str | None = None, **rest: Any
     ) -> None:
         self.name = name or type(self).__name__
         cells = spaces.MultiDiscrete(np.broadcast_to([11, 6, 4], (VIEW, VIEW, 3)), dtype=np.uint8)
@@ -81,8 +74,8 @@ class GridWorld(FunctionalWorld):
         self.action_space: spaces.Space[Any] = spaces.Discrete(7)
         self.max_steps = self.max_episode_steps if max_steps is None else max_steps
         check_count("max_steps", self.max_steps)  # which rewards depend on, so None has no meaning
-        self._sight = _sight(torch.device(device))
-        super().__init__(num_envs, device, **{"max_episode_steps": self.max_steps, **rest})
+        super().__init__(num_envs, **{"max_episode_steps": self.max_steps, **rest})
+        self._sight = _sight(self.device)
 
     # -- what a task defines ---------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ class SizedWorld(GridWorld):
     """Base class of grids of any size, on which an episode may be as long as they are large.
 
     Args:
-        num_envs, device, rest: As for `GridWorld`.
+        num_envs, rest: As for `GridWorld`.
         size: The grid's height, and its width divided by ``aspect``.
         max_steps: As for `GridWorld`; by default ``steps_per_cell * size**2``.
     """
@@ -48,17 +48,11 @@ class SizedWorld(GridWorld):
     aspect: ClassVar[int] = 1
 
     def __init__(
-        self,
-        num_envs: int,
-        device: torch.device | str = "cpu",
-        *,
-        size: int = 8,
-        max_steps: int | None = None,
-        **rest: Any,
+        self, num_envs: int, *, size: int = 8, max_steps: int | None = None, **rest: Any
     ) -> None:
         self.width, self.height = self.aspect * size, size
         max_steps = self.steps_per_cell * size**2 if max_steps is None else max_steps
-        super().__init__(num_envs, device, max_steps=max_steps, **rest)
+        super().__init__(num_envs, max_steps=max_steps, **rest)
 
 
 class EmptyWorld(SizedWorld):
@@ -71,14 +65,13 @@ class EmptyWorld(SizedWorld):
     def __init__(
         self,
         num_envs: int,
-        device: torch.device | str = "cpu",
         *,
         agent_start_pos: tuple[int, int] | None = (1, 1),
         agent_start_dir: int = 0,
         **rest: Any,
     ) -> None:
         self.agent_start_pos, self.agent_start_dir = agent_start_pos, agent_start_dir
-        super().__init__(num_envs, device, **rest)
+        super().__init__(num_envs, **rest)
 
     def start(self, uniform: torch.Tensor) -> Start:
         cells, x, y = room(self, uniform)
@@ -134,16 +127,9 @@ class MemoryWorld(SizedWorld):
     num_uniforms = 4
     steps_per_cell = 5
 
-    def __init__(
-        self,
-        num_envs: int,
-        device: torch.device | str = "cpu",
-        *,
-        random_length: bool = False,
-        **rest: Any,
-    ) -> None:
+    def __init__(self, num_envs: int, *, random_length: bool = False, **rest: Any) -> None:
         self.random_length = random_length
-        super().__init__(num_envs, device, **rest)
+        super().__init__(num_envs, **rest)
 
     def start(self, uniform: torch.Tensor) -> Start:
         cells, x, y = room(self, uniform)
@@ -237,7 +223,6 @@ class KeyCorridorWorld(GridWorld):
     def __init__(
         self,
         num_envs: int,
-        device: torch.device | str = "cpu",
         *,
         num_rows: int = 3,
         room_size: int = 6,
@@ -246,7 +231,7 @@ class KeyCorridorWorld(GridWorld):
     ) -> None:
         self.num_rows, self.step_size = num_rows, room_size - 1
         self.width, self.height = self.step_size * 3 + 1, self.step_size * num_rows + 1
-        super().__init__(num_envs, device, max_steps=max_steps or 30 * room_size**2, **rest)
+        super().__init__(num_envs, max_steps=max_steps or 30 * room_size**2, **rest)
 
     @property
     def num_uniforms(self) -> int:  # type: ignore[override]
