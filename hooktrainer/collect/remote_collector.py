@@ -22,12 +22,6 @@ VERSION = ("collector", "policy_version")
 """Entry of a batch: the number of batches the learner had trained on when it sent the weights."""
 
 
-def stamped(batch: TensorDictBase, version: int) -> TensorDictBase:
-    """The batch, with the version of the weights that collected it."""
-    versions = torch.full(batch.batch_size, version, dtype=torch.int64, device=batch.device)
-    return batch.set(VERSION, versions)
-
-
 Status = dict[str, Any]
 """Attributes of a collector that a batch changes, by name."""
 Collected = tuple[TensorDictBase | None, Status]
@@ -43,10 +37,11 @@ def status_of(collector: Collector) -> Status:
 def collected(collector: Collector, version: int) -> Collected:
     """Collect the next batch with weights of this version."""
     try:
-        batch = stamped(collector.collect(), version)
+        batch = collector.collect()
     except StopIteration:
-        batch = None
-    return batch, status_of(collector)
+        return None, status_of(collector)
+    versions = torch.full(batch.batch_size, version, dtype=torch.int64, device=batch.device)
+    return batch.set(VERSION, versions), status_of(collector)
 
 
 def joined(shares: Sequence[Status]) -> Status:

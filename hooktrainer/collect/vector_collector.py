@@ -20,7 +20,6 @@ from ..base.words import ranges
 from ..errors import ConfigError, StateMismatchError, as_failure
 from ..loop.timing import Timing
 from .actors import Policy
-from .agent_groups import AgentGroup
 from .batched_env import BatchedEnv, EnvOptions, EpisodeSeeds
 from .collector import OVERLAP, Collector, Resumes
 from .compiled_rollout import CompiledRollout
@@ -278,11 +277,6 @@ class VectorCollector(Collector):
             raise
 
     @property
-    def groups(self) -> tuple[AgentGroup, ...]:
-        """Of several agents, these by group."""
-        return self.envs.groups
-
-    @property
     def unsaved(self) -> str | None:
         if not (self.envs.lost and self._options.restore_episodes):
             return None
@@ -338,11 +332,6 @@ class VectorCollector(Collector):
     @property
     def sets_rng(self) -> bool:  # type: ignore[override]
         return self._workers.stages > 1 or self.envs.sets_rng
-
-    @property
-    def episodes(self) -> list[int]:
-        """For each environment the index of its running episode; -1 before the first."""
-        return list(self.envs.episodes)
 
     def collect(self) -> TensorDict:
         """Collect one batch, even beyond ``total_frames``.
@@ -500,8 +489,6 @@ class VectorCollector(Collector):
 
     def _close(self) -> None:
         self.envs.close()
-
-    close = Collector.shutdown
 
     def __getstate__(self) -> dict[str, Any]:
         # The rows of the buffers are views, and environments may hold what cannot be copied.

@@ -168,7 +168,7 @@ class _OneSeat(VectorCollector):
 
     def collect(self) -> Any:
         batch = super().collect()
-        (group,) = self.groups
+        (group,) = self.envs.groups
         returns = batch["next", group.name, "episode_reward"]
         rows = torch.arange(len(returns), device=returns.device)
         batch["next", "episode_reward"] = returns[rows, :, rows % len(group.agents)]

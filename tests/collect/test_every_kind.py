@@ -39,7 +39,7 @@ def test_trajectories_are_numbered(kind: str) -> None:
         ids, done = batch["collector", "traj_ids"], batch["next", "done"].squeeze(-1)
         assert (ids % 4).eq(torch.arange(4).unsqueeze(-1)).all()
         assert (ids[:, 1:] - ids[:, :-1]).eq(4 * done[:, :-1]).all()
-    running = torch.tensor(made.episodes)
+    running = torch.tensor(made.envs.episodes)
     assert (ids[:, -1] // 4 + done[:, -1]).eq(running).all()
     made.shutdown()
 
@@ -70,7 +70,7 @@ def test_episodes_that_are_not_to_be_restored_begin_anew(kind: str, saved_exactl
     assert other.unsaved is None  # since it was asked for
     batch = other.collect()
     assert batch["next", "step_count"][:, 0].eq(1).all()
-    assert other.episodes != made.episodes
+    assert other.envs.episodes != made.envs.episodes
     made.shutdown()
     other.shutdown()
 

@@ -32,12 +32,9 @@ def factory() -> gym.Env:
     return gym.make("CartPole-v1")
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"env": [factory] * 4, "num_envs": None}, {"env": [factory] * 4, "num_envs": 4}],
-    ids=["one id", "factories", "counted factories"],
-)
-def test_shares_play_the_episodes_of_the_whole(options):
+@pytest.mark.parametrize("number", [None, 4])
+def test_shares_of_factories_play_the_episodes_of_the_whole(number):
+    options = {"env": [factory] * 4, "num_envs": number}
     whole, shares = make(**options), [make(**options) for _ in range(2)]
     for rank, share in enumerate(shares):
         share.shard(rank, 2)
@@ -47,7 +44,7 @@ def test_shares_play_the_episodes_of_the_whole(options):
         joined = torch.cat([share.collect() for share in shares])
         assert joined["observation"].allclose(batch["observation"])
         assert joined["next", "step_count"].equal(batch["next", "step_count"])
-    assert [e for share in shares for e in share.episodes] == whole.episodes
+    assert [e for share in shares for e in share.envs.episodes] == whole.envs.episodes
 
 
 def test_a_share_keeps_its_seed_and_its_place_when_it_is_seeded_and_pickled():
@@ -85,9 +82,9 @@ def test_other_shares_begin_episodes_that_were_not_played():
     whole = make()
     whole.load_state_dict(whole.reshard(states))
     assert whole.frames == 64
-    played = [e for share in shares for e in share.episodes]
+    played = [e for share in shares for e in share.envs.episodes]
     assert whole.collect()["next", "step_count"][:, 0].flatten().tolist() == [1] * 4
-    assert all(now > before for now, before in zip(whole.episodes, played, strict=True))
+    assert all(now > before for now, before in zip(whole.envs.episodes, played, strict=True))
 
 
 def test_samples_are_divided():
