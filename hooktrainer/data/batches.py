@@ -7,7 +7,6 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from itertools import count, islice
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from tensordict import TensorDictBase
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, get_worker_info
@@ -17,7 +16,7 @@ from ..base.endings import ENDING_SIGNALS
 from ..collect.collector import Resumes
 from ..errors import ConfigError, StateMismatchError
 from ..loop.stateful import has_state
-from ..store.rng import seed_all, undisturbed
+from ..store.rng import seed_all, seed_of, undisturbed
 from .samples import Fetch, Names, as_batch
 
 
@@ -77,7 +76,7 @@ class Order:
         """Return the indices of the batches of an epoch."""
         indices = torch.arange(self.samples)
         if self.name == "shuffled":
-            drawn = torch.Generator().manual_seed(_entropy(seed, epoch))
+            drawn = torch.Generator().manual_seed(seed_of((seed, epoch)))
             indices = torch.randperm(self.samples, generator=drawn)
         return torch.split(indices, self.batch_size)[: self.epoch_batches]
 
@@ -171,7 +170,7 @@ class Indexed:
             return
         options = dict(self.options)
         options["worker_init_fn"] = _Worker(self.fetch.data, options.pop("worker_init_fn", None))
-        drawn = torch.Generator().manual_seed(_entropy(seed, 0))
+        drawn = torch.Generator().manual_seed(seed_of((seed, 0)))
         yield from DataLoader(
             self.fetch,
             batch_size=None,
@@ -323,11 +322,7 @@ def _begin_epoch(part: Any, seed: int, epoch: int) -> None:
         if callable(set_epoch := getattr(one, "set_epoch", None)):
             set_epoch(epoch)
         if isinstance(generator := getattr(one, "generator", None), torch.Generator):
-            generator.manual_seed(_entropy(seed, epoch))
-
-
-def _entropy(seed: int, number: int) -> int:
-    return int(np.random.SeedSequence((seed, number)).generate_state(1, np.uint32)[0])
+            generator.manual_seed(seed_of((seed, epoch)))
 
 
 def _numbers(first: int, end: int | None) -> Iterator[int]:

@@ -41,9 +41,14 @@ def seed_generators(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+def seed_of(entropy: int | Sequence[int]) -> int:
+    """A number that is drawn from entropy; below 2³²."""
+    return int(np.random.SeedSequence(entropy).generate_state(1, np.uint32)[0])
+
+
 def seed_all(entropy: int | Sequence[int]) -> None:
     """Seed the global random generators with a number that is drawn from entropy."""
-    seed_generators(int(np.random.SeedSequence(entropy).generate_state(1, np.uint32)[0]))
+    seed_generators(seed_of(entropy))
 
 
 def set_rng_state(state: dict[str, Any]) -> None:

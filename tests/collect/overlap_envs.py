@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import gymnasium as gym
 import torch
 from torch import nn
 from toy_envs import Counter
@@ -61,14 +60,6 @@ class Slow(Counter):
     def step(self, action: Any) -> Any:
         time.sleep(self.seconds)
         return super().step(action)
-
-
-def waits_for_ever() -> gym.Env[Any, Any]:
-    return Slow(3600.0)
-
-
-def raises() -> gym.Env[Any, Any]:
-    return Faulty()
 
 
 def plain(policy: Any = None, env: Any = Counter, **options: Any) -> VectorCollector:

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from overlap_envs import SimulatorError, Slow, Stamp, plain, raises, waits_for_ever
+from overlap_envs import Faulty, SimulatorError, Slow, Stamp, plain
 
 from hooktrainer import OverlappedCollector
 from hooktrainer.base.worker import ChildError
@@ -28,7 +28,7 @@ def pid(collector) -> int:
 
 @pytest.mark.parametrize("mode", ["process", "thread"])
 def test_an_error_of_an_environment_is_raised_with_its_traceback(mode):
-    collector = overlapped(raises, mode, num_envs=1)
+    collector = overlapped(Faulty, mode, num_envs=1)
     collector.collect()
     with pytest.raises(SimulatorError, match="the simulator is on fire") as caught:
         collector.collect()
@@ -43,7 +43,7 @@ def test_an_error_of_an_environment_is_raised_with_its_traceback(mode):
 
 
 def test_a_killed_process_is_reported_at_once():
-    collector = overlapped(waits_for_ever)
+    collector = overlapped(lambda: Slow(3600.0))
     collector.start()
     process = pid(collector)
     os.kill(process, signal.SIGKILL)

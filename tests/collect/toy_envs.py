@@ -82,11 +82,9 @@ class Nested(Counter):
                 "switches": spaces.MultiBinary(2),
             }
         )
-        self.taken: list[Any] = []
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         assert self.action_space.contains(action), action
-        self.taken.append(action)
         return super().step(action)
 
     def _observe(self) -> Any:

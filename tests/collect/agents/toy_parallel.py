@@ -22,7 +22,6 @@ class Leaving:
     def __init__(self, limit: int = 99, masks: str = "", forgets: bool = False) -> None:
         self.limit, self.masks, self.forgets = limit, masks, forgets
         self.agents: list[str] = []
-        self.closed = 0
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
         seen = spaces.Box(-np.inf, np.inf, (2,), np.float64)
@@ -42,12 +41,10 @@ class Leaving:
         self.start = float(self.random.integers(1000))
         self.agents = list(self.possible_agents)
         self.count = 0
-        self.actions: list[Any] = []
         return self._seen(), self._infos()
 
     def step(self, actions: dict[str, Any]) -> Any:
         assert set(actions) == set(self.agents)
-        self.actions.append(actions)
         self.count += 1
         acted = list(self.agents)
         place = {agent: number for number, agent in enumerate(self.possible_agents)}
@@ -66,7 +63,7 @@ class Leaving:
         return np.array([self.start, self.count, len(self.agents)])
 
     def close(self) -> None:
-        self.closed += 1
+        pass
 
     def _mask(self) -> Any:
         mask = np.zeros(4, np.int8)

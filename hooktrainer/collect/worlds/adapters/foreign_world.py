@@ -15,6 +15,7 @@ from tensordict import NestedKey, TensorDictBase, unravel_key
 
 from ....base.space_parts import leaves_of
 from ....errors import ConfigError
+from ....store.rng import seed_of
 from ..tensor_world import TensorWorld
 
 
@@ -99,8 +100,7 @@ class ForeignWorld(TensorWorld):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
         self._resumed = int(state["resumed"])
-        words = np.random.SeedSequence((self._seed, self._resumed)).generate_state(1)
-        self._start_over(int(words[0] >> 1))  # simulators take seeds of 31 bits
+        self._start_over(seed_of((self._seed, self._resumed)) >> 1)  # simulators take 31 bits
         return False
 
 

@@ -15,6 +15,7 @@ from ....base.checks import check_count
 from ....base.lazy import import_optional
 from ....base.space_parts import CRITIC, POLICY
 from ....errors import ConfigError, StateMismatchError
+from ....store.rng import seed_of
 from ..functional_world import EpisodicWorld
 from ..tensor_world import Observations, Outcome
 from .foreign_world import gymnasium_space, leaf_getter, unbounded
@@ -101,9 +102,8 @@ class JaxWorld(EpisodicWorld):
 
     def _begun_after(self, episodes: list[int]) -> Any:
         jax, first = self._jax, self._first_env
-        words = np.random.SeedSequence(self._seed).generate_state(1)
         with jax.default_device(self._place):
-            fold = partial(jax.random.fold_in, jax.random.PRNGKey(int(words[0] >> 1)))
+            fold = partial(jax.random.fold_in, jax.random.PRNGKey(seed_of(self._seed) >> 1))
             indices = jax.numpy.arange(first, first + self.num_envs)
             following = jax.numpy.asarray([one + 1 for one in episodes], dtype="int32")
             return self._begin(jax.vmap(fold)(indices), following)
