@@ -75,12 +75,13 @@ class AdaptedCollector(Collector):
     def __init__(self, wrapped: Any) -> None:
         self.wrapped = wrapped
         self.resumes: Resumes = "restarts"
-        # Its state_dict() can make a process forget a batch that it then waits for (0.14.1).
-        hangs = any(base.__name__ == "MultiAsyncCollector" for base in type(wrapped).__mro__)
-        self._has_state = has_state(wrapped) and not hangs
+        self._has_state = has_state(wrapped)
         if self._has_state:
             claim: Resumes = "partly" if is_of_torchrl(wrapped) else "exactly"
             self.resumes = getattr(wrapped, "resumes", claim)
+        if any(base.__name__ == "MultiAsyncCollector" for base in type(wrapped).__mro__):
+            # Its state_dict() can make a process forget a batch that it then waits for (0.14.1).
+            self._has_state = False
         self._iterator: Iterator[Any] | None = None
         self.steps_exploration = not isinstance(wrapped, Iterable)
         self._written = 0

@@ -250,7 +250,7 @@ class _Stepper(Adapter):
 
 
 class _CollectorProcesses:
-    """The state of a collector with processes; empty if a signal has ended them."""
+    """The state of a collector with processes; empty if they cannot be asked for it."""
 
     def __init__(self, collector: Any, control: Control) -> None:
         self._collector = collector
@@ -269,8 +269,8 @@ class _CollectorProcesses:
             self._collector.load_state_dict(state_dict)
         else:
             warnings.warn(
-                "the loaded state has none of the collector, whose processes a signal had ended "
-                "when it was saved: its environments and transforms start from the beginning.",
+                "the loaded state has none of the collector, whose processes could not be asked for "
+                "it: its environments and transforms start from the beginning.",
                 stacklevel=5,
             )
         self._collector.update_policy_weights_()

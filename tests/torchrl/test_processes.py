@@ -1,4 +1,4 @@
-"""Programs with TorchRL's collectors of several processes train, save and end."""
+"""Programs with TorchRL's collectors of several processes train, save, resume and end."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import pytest
 
 PROGRAM = """
+import os
 import sys
 from tensordict.nn import TensorDictModule
 from torch import nn
@@ -19,13 +20,18 @@ def env():
     return GymEnv("Pendulum-v1")
 
 if __name__ == "__main__":
-    kind, file = sys.argv[1:]
+    kind, file, frames = sys.argv[1:]
     policy = TensorDictModule(nn.Linear(3, 1), ["observation"], ["action"])
     # Names of a module are only dropped when Python ends.
     collector = getattr(collectors, kind)([env, env], policy, frames_per_batch=10, total_frames=-1)
     trainer = tiny_trainer(
-        collector=collector, total_frames=200, save_trainer_file=file, save_trainer_interval=20
+        collector=collector,
+        total_frames=int(frames),
+        save_trainer_file=file,
+        save_trainer_interval=20,
     )
+    if os.path.exists(file):
+        trainer.load_from_file(file)
     trainer.train()
     print(trainer.collected_frames)
 """
@@ -36,7 +42,7 @@ if __name__ == "__main__":
 def test_they_end_after_many_checkpoints(kind, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    command = [sys.executable, "-W", "ignore", program, kind, tmp_path / "state.pt"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout.split() == ["200"]
-    assert (tmp_path / "state.pt").exists()
+    for frames in ("100", "200"):
+        command = [sys.executable, "-W", "ignore", program, kind, tmp_path / "state.pt", frames]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        assert done.stdout.split() == [frames]
