@@ -269,8 +269,8 @@ class _CollectorProcesses:
             self._collector.load_state_dict(state_dict)
         else:
             warnings.warn(
-                "the loaded state has none of the collector, whose processes could not be asked for "
-                "it: its environments and transforms start from the beginning.",
+                "the loaded state has none of the collector, whose processes could not be asked "
+                "for it: its environments and transforms start from the beginning.",
                 stacklevel=5,
             )
         self._collector.update_policy_weights_()
