@@ -55,7 +55,7 @@ class ServerEngine(Engine):
             and returns the name of the model on the server from then on, or `None` for the same.
         chunk: Tokens in a request; by default all of a completion. With ``carry_over``, a
             completion under way keeps its whole chunks.
-        timeout: Seconds for which an answer is waited for.
+        timeout: Seconds that an answer may take.
         patience: Seconds for which a request that fails is sent again before the run ends.
         headers: Further HTTP headers, such as ``Authorization``.
         options: As for `Engine`; ``slots`` is the number of requests at a time.
@@ -192,6 +192,7 @@ class ServerEngine(Engine):
 
     def _post(self, request: _Request) -> Any:
         """Send a request once, and return the answer's JSON."""
+        end = monotonic() + self._timeout
         connection = self._connect(self._address, timeout=self._timeout)
         try:
             connection.connect()
@@ -199,8 +200,12 @@ class ServerEngine(Engine):
             if request.cancelled.is_set():
                 raise ConnectionAbortedError("the request was cancelled")
             connection.request("POST", urlsplit(self._url).path, request.body, self._headers)
+            content = b""
             with connection.getresponse() as response:
-                content = response.read()
+                while part := response.read1():
+                    content += part
+                    if monotonic() > end:  # each wait for a part may take as long
+                        raise TimeoutError(f"the answer took more than {self._timeout:g} s")
         finally:
             connection.close()
         if response.status == 200:

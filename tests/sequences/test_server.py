@@ -101,6 +101,9 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(fault if isinstance(fault, int) else 200)
         self.send_header("Content-Length", str(length))
         self.end_headers()
+        for byte in range(length) if fault == "drip" else ():
+            time.sleep(0.05)
+            self.wfile.write(content[byte : byte + 1])
         self.wfile.write(content)
 
     def log_message(self, *_: Any) -> None:
@@ -128,7 +131,7 @@ def groups_of(batch: TensorDictBase) -> list[int]:
     return groups
 
 
-FAULTS = ["slow", "close", "die", "truncated", "twice", "fewer", "abort", 429, 500, 503]
+FAULTS = ["slow", "drip", "close", "die", "truncated", "twice", "fewer", "abort", 429, 500, 503]
 
 
 @pytest.fixture(scope="module")
