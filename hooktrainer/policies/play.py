@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..base.checks import check_count
 from ..errors import CheckpointError, ConfigError
+from ..store.rng import seed_of
 from .interface import MASK
 from .loaded import LoadedPolicy
 from .policy_files import change_facts
@@ -54,8 +53,7 @@ class Step:
 def episode_seed(seed: int, episode: int) -> int:
     """The seed of an episode, which depends on these two numbers alone; below 2³¹."""
     check_count("seed", seed, least=0)
-    words = np.random.SeedSequence([seed, episode]).generate_state(1, np.uint32)
-    return int(words[0] >> 1)
+    return seed_of((seed, episode)) >> 1
 
 
 def play_episodes(
