@@ -102,3 +102,13 @@ def test_environments_are_closed_when_building_fails() -> None:
     with pytest.raises(ConfigError):
         build([Env, Env, Env])  # 4 frames for 3 environments
     assert len(closed) == 3
+
+
+def test_an_error_in_an_environment_names_it() -> None:
+    class Env(Counter):
+        def step(self, action: Any) -> Any:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        build([Counter, Env]).collect()
+    assert any("stepping environment 1, <Env instance>" in n for n in caught.value.__notes__)

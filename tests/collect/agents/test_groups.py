@@ -75,6 +75,11 @@ def test_invalid_groups_are_refused(groups, problem):
         group_agents(HUNT, groups)
 
 
+def test_a_space_without_a_tensor_form_is_refused():
+    with pytest.raises(ConfigError, match="has no tensor form"):
+        group_agents({"a": (BOX, spaces.Text(3))})
+
+
 @pytest.mark.parametrize("key", ["mask", "learned", "learner"])
 def test_an_observation_with_the_key_of_another_entry_is_refused(key):
     with pytest.raises(ConfigError, match=f"the agents of 'agents' observe '{key}', which batches"):

@@ -175,6 +175,8 @@ def test_another_number_of_environments_is_no_state_for_it():
     with pytest.raises(StateMismatchError, match="num_envs is 2 here and 3 in the state"):
         two.load_state_dict(three.state_dict())
     assert two.fitting(three.state_dict()) is None  # they would play the same episodes again
+    with pytest.raises(StateMismatchError, match="of another kind"):
+        collector().load_state_dict({"frames": 1})
 
 
 def test_it_is_refused_in_a_thread_whose_random_numbers_are_the_learners():
