@@ -245,6 +245,9 @@ def find_trainable(name: str) -> Trainable:
         ConfigError: If nothing has this name.
     """
     path = Path(name)
+    file, own = path.with_suffix(".py"), path.suffix.removeprefix(".py:")
+    if own != path.suffix:
+        raise ConfigError(f"{name}: train {file}, with {own}.main() at its end.")
     if path.suffix == ".py" or len(path.parts) > 1:
         if path.is_file():
             return Trainable(path.stem, path)

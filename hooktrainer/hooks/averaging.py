@@ -83,7 +83,7 @@ class LearnedReward(AveragingHook):
         if getattr(loss, "reward_by_agent", False):
             raise ConfigError(
                 f"{type(self).__name__} changes the reward of all agents together, and "
-                f"{type(loss).__name__} learns from that of each: use vdn or qmix."
+                "here each agent learns from its own reward: use vdn or qmix."
             )
         super().register(trainer, name)
         weights: Iterable[torch.Tensor] = getattr(loss, "parameters", list)()

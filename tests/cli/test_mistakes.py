@@ -91,6 +91,7 @@ def place(folder, monkeypatch):
         (["verify-resume", "sac", "--kills", -1], "--kills=-1: pass an integer of 0 or more"),
         (["verify-resume", "sac", "--", "--resume", "latest"], "leave out --resume"),
         (["train", "nope/walk.py"], "there is no script nope/walk.py."),
+        (["train", "a/own.py:Own"], "a/own.py:Own: train a/own.py, with Own.main() at its end."),
         (["train", "ppo2"], "Did you mean ppo"),
         (["train", "td3", "--env", "CartPole-v1", *BOX], "td3 is for continuous actions"),
         (["train", "ppo", "--env", "Kartpole-v1", *BOX], "Kartpole"),
