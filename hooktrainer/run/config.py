@@ -326,7 +326,7 @@ class RunConfig:
     threads: Means[Count | None] = None
     """threads of the CPU that torch computes with; by default one for small networks"""
     deterministic: bool = False
-    """compute the same bits on every x86-64 processor with AVX2: its kernels, in one thread"""
+    """compute the same bits on all AMD processors with AVX2, or all Intel ones, in one thread"""
 
     def __post_init__(self) -> None:
         """Accept one in place of several, a path as text, and lists in place of tuples."""

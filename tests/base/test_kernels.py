@@ -1,9 +1,10 @@
-"""`pin_kernels` and ``--deterministic``: the same bits on every processor with AVX2."""
+"""`pin_kernels` and ``--deterministic``: the same bits on processors of one vendor with AVX2."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -71,8 +72,22 @@ def test_the_command_pins_them_for_a_run_its_repetition_and_its_resume(tmp_path)
     assert on.returncode == 0, on.stderr
 
 
-def test_the_processor_does_not_matter_to_a_deterministic_run():
-    here = surroundings(deterministic=True)
-    assert here["processor"] == "any with AVX2"
-    assert changed(here, surroundings(deterministic=True)) == []
-    assert [each.split()[0] for each in changed(surroundings(), here)] == ["processor"]
+def test_only_the_vendor_of_the_processor_matters_to_a_deterministic_run(monkeypatch):
+    def at(vendor, model, kernels, **options):
+        text = f"vendor_id\t: {vendor}\ncpu family\t: 6\nmodel\t\t: {model}\nmodel name\t: Chip\n"
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "read_text", lambda *_, **__: text)
+            patch.setattr("torch.backends.cpu.get_cpu_capability", lambda: kernels)
+            patch.setattr("importlib.metadata.version", lambda _: "1.0")
+            return surroundings(**options)
+
+    intel, new = ("GenuineIntel", 85, "AVX2"), ("GenuineIntel", 167, "AVX512")
+    assert at(*intel)["processor"] == "Chip, family 6, model 85, AVX2"
+    assert at(*intel, deterministic=True)["processor"] == "any Intel with AVX2"
+    assert at(*intel, deterministic=True) == at(*new, deterministic=True)
+    amd = at("AuthenticAMD", 17, "AVX2", deterministic=True)
+    assert changed(amd, at(*new, deterministic=True)) == [
+        "processor any Intel with AVX2 in place of any AMD with AVX2"
+    ]
+    old = at("GenuineIntel", 42, "DEFAULT", deterministic=True)
+    assert old["processor"] == "Chip, family 6, model 42, DEFAULT"

@@ -34,7 +34,7 @@ class RowRecipe:
     """The recipe of a row: the arguments of ``hooktrainer train``, and of one that must run before.
 
     Its seeds train `together` in one command, by ``--seeds``, or each by ``--seed``. If it is
-    `deterministic`, the processor does not change its bits. They depend on the distributions
+    `deterministic`, only the processor's vendor changes its bits. They depend on the distributions
     `packages`, besides those of every row. `score` is the metric of its evaluations, and
     `published` what others report.
     """
@@ -211,15 +211,16 @@ PACKAGES: Final = ("torch", "tensordict", "torchrl", "numpy", "gymnasium")
 def surroundings(packages: Iterable[str] = (), deterministic: bool = False) -> dict[str, str]:
     """Return what the bits of a run depend on: processor, system with its C library, packages.
 
-    The processor selects kernels in numerical libraries, unless it is a `deterministic` run. The
-    number of threads is not included: set it to one to compare bits.
+    The processor selects kernels in numerical libraries; in a `deterministic` run only its vendor
+    does. The number of threads is not included: set it to one to compare bits.
     """
     import torch
 
     library, instructions = " ".join(platform.libc_ver()), torch.backends.cpu.get_cpu_capability()
     pinned = deterministic and instructions in ("AVX2", "AVX512")  # by `hooktrainer.pin_kernels`
+    vendor, model = _processor()
     return {
-        "processor": "any with AVX2" if pinned else f"{_model()}, {instructions}",
+        "processor": f"any {vendor} with AVX2" if pinned else f"{model}, {instructions}",
         "system": " ".join(filter(None, (platform.system(), platform.machine(), library))),
         **{package: _version(package) for package in (*PACKAGES, *packages)},
     }
@@ -234,15 +235,18 @@ def changed(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _model() -> str:
-    """Return the processor's name, which virtual machines give to different ones, and its model."""
+def _processor() -> tuple[str, str]:
+    """Return the processor's vendor, and its model with the name, which others may share."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:  # not Linux
-        return platform.processor() or platform.machine()
-    facts = dict(re.findall(r"^(model name|cpu family|model)\s*:\s*(.*?)\s*$", text, re.MULTILINE))
+        text = f"model name: {platform.processor() or platform.machine()}"
+    pattern = r"^(vendor_id|model name|cpu family|model)\s*:\s*(.*?)\s*$"
+    facts = dict(re.findall(pattern, text, re.MULTILINE))
+    name = facts.get("model name", platform.machine())
     kind = [f"{k.removeprefix('cpu ')} {facts[k]}" for k in ("cpu family", "model") if k in facts]
-    return ", ".join([facts.get("model name", platform.machine()), *kind])
+    vendor = next((v for v in ("Intel", "AMD") if v in facts.get("vendor_id", name)), name)
+    return vendor, ", ".join([name, *kind])
 
 
 def _version(package: str) -> str:
