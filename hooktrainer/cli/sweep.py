@@ -103,6 +103,11 @@ def _algorithm(words: tuple[str, ...]) -> tuple[Algorithm, set[str]]:
     if not words or words[0].startswith("-"):
         raise ConfigError(f"name an algorithm first, one of {', '.join(algorithms.names())}.")
     name, *options = words
+    if name.endswith(".py"):
+        raise ConfigError(
+            f"{name}: this command sweeps the algorithms of hooktrainer. Sweep those of yours in "
+            "Python, with hooktrainer.sweep.Sweep."
+        )
     kind = algorithms.get(name)
     _, _, rest = take_config(options)
     fixed = {field_of(word) for word in rest if word.startswith("--")}

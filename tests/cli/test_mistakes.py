@@ -86,6 +86,7 @@ def place(folder, monkeypatch):
         (["tensorboard", "blank"], "nothing in blank"),
         (["watch", ".", "--interval", 0], "--interval=0.0: pass a positive number of seconds"),
         (["sweep", "ppo", "--env", "CartPole-v1", "--confirm", -1], "--confirm=-1: pass"),
+        (["sweep", "own.py", "--trials", 2], "own.py: this command sweeps the algorithms of"),
         (["verify-resume", "nope.py"], "there is no script nope.py."),
         (["verify-resume", "sacc"], "Did you mean sac"),
         (["verify-resume", "sac", "--kills", -1], "--kills=-1: pass an integer of 0 or more"),
