@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..base.checks import check_fraction
+from ..base.checks import check_count, check_fraction
 from ..errors import ConfigError
 from ..networks.layers import copy_network
 
@@ -104,19 +104,24 @@ class HardUpdate(TargetUpdater):
     Args:
         loss_module: The loss with the targets.
         value_network_update_interval: Steps between two copies.
+
+    Raises:
+        ConfigError: If the interval is not a positive integer.
     """
 
     def __init__(
         self, loss_module: nn.Module, *, value_network_update_interval: int = 1000
     ) -> None:
         super().__init__(loss_module)
+        check_count("value_network_update_interval", value_network_update_interval)
         self.value_network_update_interval = value_network_update_interval
         self.counter = 0
 
     def step(self) -> None:
         """Count a step and copy if it is due; call it after every optimizer step."""
         self.counter += 1
-        if self.counter == self.value_network_update_interval:
+        # Not only at equality: a resumed run may have a smaller interval than its saved counter.
+        if self.counter >= self.value_network_update_interval:
             self._move_targets(1.0)
             self.counter = 0
 

@@ -43,6 +43,15 @@ def test_hard_update_copies_at_its_interval_also_after_a_resume():
     assert gap(loss) == 0.0
 
 
+def test_a_smaller_interval_than_the_saved_counter_copies_at_the_next_step():
+    loss = make_loss()
+    resumed = HardUpdate(loss, value_network_update_interval=3)
+    resumed.load_state_dict({"counter": 7})
+    resumed.step()
+    assert gap(loss) == 0.0
+    assert resumed.counter == 0
+
+
 def test_buffers_of_the_network_follow_as_well():
     network = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2, track_running_stats=True))
     loss = DQNLoss(QNetwork(network))
@@ -54,6 +63,8 @@ def test_buffers_of_the_network_follow_as_well():
     assert target.num_batches_tracked == 4
 
 
-def test_an_impossible_fraction_is_refused():
+def test_impossible_fractions_and_intervals_are_refused():
     with pytest.raises(ConfigError, match=r"tau=1\.5"):
         SoftUpdate(make_loss(), tau=1.5)
+    with pytest.raises(ConfigError, match="value_network_update_interval=0"):
+        HardUpdate(make_loss(), value_network_update_interval=0)
