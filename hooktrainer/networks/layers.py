@@ -33,6 +33,11 @@ class AgentLinear(nn.Module):
             torch.stack([layer.bias.detach() for layer in layers]).unsqueeze(1)
         )
 
+    def reset_parameters(self) -> None:
+        """Draw new weights and biases for each agent."""
+        agents, out_features, in_features = self.weight.shape
+        self.load_state_dict(AgentLinear(agents, in_features, out_features).state_dict())
+
     def forward(self, x: Tensor) -> Tensor:
         """``[agents, batch, out_features]``."""
         return torch.baddbmm(self.bias, x, self.weight.transpose(1, 2))

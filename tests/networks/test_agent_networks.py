@@ -20,6 +20,7 @@ from hooktrainer.networks import (
     JointEncoder,
     MonotonicMixer,
     SumMixer,
+    fresh_copy,
     memory_for,
     mlp,
 )
@@ -40,6 +41,16 @@ def test_each_agent_has_parameters_of_its_own():
     out[:, :, 1].sum().backward()
     assert network.layers[0].weight.grad[0].abs().sum() == 0
     assert network.layers[0].weight.grad[1].abs().sum() > 0
+
+
+def test_a_fresh_copy_has_new_parameters_for_each_agent():
+    network = AgentMLP(3, 4, 2, (8,))
+    before = [parameter.clone() for parameter in network.parameters()]
+    copied = list(fresh_copy(network).parameters())
+    for mine, old, new in zip(network.parameters(), before, copied, strict=True):
+        assert torch.equal(mine, old)
+        assert new.shape == old.shape
+        assert not any(map(torch.equal, new, old))  # of no agent
 
 
 @pytest.mark.parametrize("share", [True, False])
