@@ -86,7 +86,8 @@ class EpsilonGreedy(Actor):
         annealing_num_steps: Frames over which epsilon falls.
 
     Raises:
-        ConfigError: If the epsilons do not satisfy ``0 <= eps_end <= eps_init <= 1``.
+        ConfigError: If the epsilons do not satisfy ``0 <= eps_end <= eps_init <= 1``, or
+            ``annealing_num_steps`` is not a positive integer.
     """
 
     not_in_graphs: ClassVar = frozenset({"_epsilon", "frames"})
@@ -105,6 +106,7 @@ class EpsilonGreedy(Actor):
                 f"EpsilonGreedy: eps_end={eps_end} and eps_init={eps_init} must be probabilities, "
                 "the end not above the start."
             )
+        check_count("annealing_num_steps", annealing_num_steps)
         super().__init__()
         # A compiled rollout reads this tensor; a Python number would be a constant in its graph.
         like = next(q_network.parameters(), torch.empty(0))

@@ -49,6 +49,11 @@ def test_impossible_epsilons_are_refused(epsilons):
         EpsilonGreedy(QNetwork(mlp(4, 2)), *epsilons)
 
 
+def test_annealing_over_no_steps_is_refused():
+    with pytest.raises(ConfigError, match="annealing_num_steps=0"):
+        EpsilonGreedy(QNetwork(mlp(4, 2)), annealing_num_steps=0)
+
+
 def test_value_network_keys_depend_on_what_it_reads():
     assert ValueNetwork(mlp(4, 1)).out_keys == ["state_value"]
     network = ValueNetwork(mlp(5, 1), in_keys=["observation", "action"])
