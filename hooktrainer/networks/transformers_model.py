@@ -37,16 +37,17 @@ class TransformersModel(LanguageModel):
         super().__init__()
         config: Any = network.config
         config = config.get_text_config() if hasattr(config, "get_text_config") else config
-        length = getattr(config, "max_position_embeddings", None)
-        if length is None:
-            raise ConfigError(
-                f"{type(network).__name__} has no max_position_embeddings in its configuration: "
-                "set network.config.max_position_embeddings to its greatest length."
-            )
+        needed = {"vocab_size": "number of tokens", "max_position_embeddings": "greatest length"}
+        for name, meaning in needed.items():
+            if getattr(config, name, None) is None:
+                raise ConfigError(
+                    f"{type(network).__name__} has no {name} in its configuration: set "
+                    f"network.config.{name} to its {meaning}."
+                )
         self.network = network
         self.tokenizer = tokenizer
         self.vocab_size = config.vocab_size
-        self.context_length = length
+        self.context_length = config.max_position_embeddings
         get_base: Any = getattr(network, "get_base_model", lambda: network)  # of peft
         base = get_base()
         known = inspect.signature(base.forward).parameters

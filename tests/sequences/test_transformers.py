@@ -119,8 +119,11 @@ def test_it_learns_by_grpo_also_with_lora(lora: bool) -> None:
     assert all(torch.equal(value, now[name]) for name, value in frozen.items())
 
 
-def test_a_model_without_a_greatest_length_is_refused() -> None:
+@pytest.mark.parametrize("missing", ["max_position_embeddings", "vocab_size"])
+def test_a_model_without_a_size_in_its_configuration_is_refused(missing: str) -> None:
+    sizes = {"max_position_embeddings": 8, "vocab_size": 3}
+    del sizes[missing]
     network = torch.nn.Linear(1, 1)
-    network.config = SimpleNamespace(vocab_size=3)  # type: ignore[assignment]
-    with pytest.raises(ConfigError, match="max_position_embeddings"):
+    network.config = SimpleNamespace(**sizes)  # type: ignore[assignment]
+    with pytest.raises(ConfigError, match=f"Linear has no {missing} .* network.config.{missing}"):
         TransformersModel(network)
