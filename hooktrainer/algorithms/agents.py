@@ -137,8 +137,7 @@ class AgentsTask(RunTask):
     ) -> Policy:
         """The policy of a group, over what its agents observe each."""
         distribution = distribution_for(group.action_space, continuous, log_std)
-        network = self._local(group, distribution.parameter_features)
-        trunk = self._networks[group.name].shared
+        network, trunk = self._local(group, distribution.parameter_features)
         if isinstance(trunk, MemoryTrunk):
             orthogonal_init(trunk.encoder, output_gain=math.sqrt(2.0))
         return Policy(
@@ -151,8 +150,8 @@ class AgentsTask(RunTask):
 
     def value(self, group: AgentGroup, central: bool) -> ValueNetwork:
         """The values of the agents of a group, by what each of them observes, or all together."""
-        keys, trunk = self._keys(group), self._networks[group.name].shared
-        network = self._local(group, 1)
+        keys = self._keys(group)
+        network, trunk = self._local(group, 1)
         if central:
             encoder, features, keys = self.joint_encoder(memories=True)
             layers, trunk = self._layers(features, 1, group), None
@@ -165,8 +164,7 @@ class AgentsTask(RunTask):
         """The values of the actions of the agents of a group."""
         space: Any = group.action_space
         mask = (group.name, MASK) if group.has_mask else None
-        network = self._local(group, int(space.n))
-        trunk = self._networks[group.name].shared
+        network, trunk = self._local(group, int(space.n))
         return QNetwork(network, self._keys(group), mask, trunk).to(self.device)
 
     def bounded_policy(self, group: AgentGroup, kind: Any) -> Any:
@@ -174,8 +172,7 @@ class AgentsTask(RunTask):
         space: Any = group.action_space
         outputs = math.prod(space.shape) * (2 if kind is TanhGaussianPolicy else 1)
         low, high = torch.from_numpy(space.low), torch.from_numpy(space.high)
-        network = self._local(group, outputs)
-        trunk = self._networks[group.name].shared
+        network, trunk = self._local(group, outputs)
         made = kind(network, tuple(space.shape), low, high, self._keys(group), trunk=trunk)
         return made.to(self.device)
 
@@ -257,9 +254,11 @@ class AgentsTask(RunTask):
             return self._networks[group.name].in_keys
         return [unravel_key((group.name, key)) for key in self._factories[group.name].in_keys]
 
-    def _local(self, group: AgentGroup, outputs: int) -> nn.Module:
-        encoder, features = self._networks[group.name].trunk()
-        return EncodedNetwork(encoder, self._layers(features, outputs, group))
+    def _local(self, group: AgentGroup, outputs: int) -> tuple[nn.Module, nn.Module | None]:
+        """A network of what each agent observes, or remembers, and the memory before it."""
+        factory = self._networks[group.name]
+        encoder, features = factory.trunk()
+        return EncodedNetwork(encoder, self._layers(features, outputs, group)), factory.shared
 
     def _layers(self, features: int, outputs: int, group: AgentGroup) -> nn.Module:
         cells, activation = self._fields.num_cells, ACTIVATIONS[self._fields.activation]

@@ -113,14 +113,6 @@ class Offline(EnvAlgorithm):
         """The parameters of the optimizer, or groups of them."""
         return loss_module.parameters()
 
-    def _transitions(self, task: Task, loss_module: Loss) -> tuple[Dataset, DataCollector]:
-        """The data set, and batches of what the loss reads of its transitions."""
-        dataset = dataset_for(task, self.dataset)
-        entries = dataset.select(loss_module.in_keys)
-        return dataset, DataCollector(
-            entries, self.batch_size, replacement=True, device=task.device
-        )
-
     def _trainer(
         self,
         task: Task,
@@ -131,7 +123,12 @@ class Offline(EnvAlgorithm):
     ) -> Trainer:
         """The trainer; ``data`` is the data set, and its batches if these are no transitions."""
         loss_module.to(task.device)
-        dataset, batches = data or self._transitions(task, loss_module)
+        if data is None:
+            dataset = dataset_for(task, self.dataset)
+            entries = dataset.select(loss_module.in_keys)
+            batches = DataCollector(entries, self.batch_size, replacement=True, device=task.device)
+        else:
+            dataset, batches = data
         trainer = task.trainer(
             batches,
             loss_module,

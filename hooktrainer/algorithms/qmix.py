@@ -38,6 +38,7 @@ class ValueMixing(AgentsOffPolicy):
     """frames over which epsilon falls linearly from 1 to eps_end"""
 
     actions: ClassVar[Actions] = "discrete"
+    tuned_for: ClassVar[Settings] = {"pettingzoo/mpe/simple_spread_v3": {"total_frames": 200_000}}
 
     def _mixer(self, task: AgentsTask) -> tuple[nn.Module, Keys]:
         """The module that mixes the values of all agents, and the other entries that it reads."""
@@ -76,8 +77,6 @@ class QMIX(ValueMixing):
     mixing_cells: Count = 32
     """units in the hidden layer of the mixing network"""
 
-    tuned_for: ClassVar[Settings] = {"pettingzoo/mpe/simple_spread_v3": {"total_frames": 200_000}}
-
     def _mixer(self, task: AgentsTask) -> tuple[nn.Module, Keys]:
         encoder, features, keys = task.joint_encoder()
         agents = sum(len(group.agents) for group in task.groups)
@@ -94,8 +93,6 @@ class VDN(ValueMixing):
     Sunehag et al., 2018, arXiv:1706.05296. For discrete actions, and agents that have one aim: they
     are trained on the mean of their rewards.
     """
-
-    tuned_for: ClassVar[Settings] = {"pettingzoo/mpe/simple_spread_v3": {"total_frames": 200_000}}
 
     def _mixer(self, task: AgentsTask) -> tuple[nn.Module, Keys]:
         return SumMixer(), []
