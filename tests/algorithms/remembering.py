@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,14 @@ def make(name: str, memory: Any = "gru", *, masked: bool = False, **options: Any
     return kind(
         env=partial(Recall, continuous, masked), **{**given, "memory": memory, **options}
     ).trainer()
+
+
+def collect(trainer: Any, batches: int = 3) -> Any:
+    """The last of several batches: episodes are running when it begins."""
+    *_, batch = islice(trainer.collector, batches)
+    trainer.shutdown()
+    assert batch["is_init"][:, 1:].any()
+    return batch
 
 
 def assert_saved_acts_as_live(

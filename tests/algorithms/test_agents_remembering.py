@@ -15,7 +15,7 @@ import torch
 from any_agents import Recall
 from marks import slow_except
 from outcomes import same
-from remembering import in_vain
+from remembering import collect, in_vain
 from tensordict.nn import InteractionType
 from test_algorithms import assert_resumed_is_whole
 from torch import nn
@@ -40,14 +40,7 @@ from hooktrainer.replay import ReplayBuffer
 
 TIC_TAC_TOE = "pettingzoo/classic/tictactoe_v3"
 SMALL: dict[str, Any] = {**remembering.SMALL, "tuned": False}
-REPLAYED = {
-    "steps_per_batch": 9,
-    "batch_size": 32,
-    "buffer_size": 800,
-    "sequence_length": 8,
-    "burn_in": 3,
-    "optim_steps_per_batch": 2,
-}
+REPLAYED = {"steps_per_batch": 9, **remembering.REPLAYED}
 
 
 def make(name: str, memory: Any = "gru", env: Any = Recall, **options: Any) -> Trainer:
@@ -57,14 +50,6 @@ def make(name: str, memory: Any = "gru", env: Any = Recall, **options: Any) -> T
     small = SMALL | (REPLAYED if "burn_in" in known else {})
     given = {key: small[key] for key in known & small.keys() - in_vain(memory)}
     return kind(env=env, memory=memory, **{**given, **options}).trainer()
-
-
-def collect(trainer: Any, batches: int = 3) -> Any:
-    """The last of several batches: episodes are running when it begins."""
-    *_, batch = islice(trainer.collector, batches)
-    trainer.shutdown()
-    assert batch["is_init"][:, 1:].any()
-    return batch
 
 
 APART: dict[str, Any] = {"share_parameters": False}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import pytest
 import torch
 from marks import slow_except
-from remembering import Recall, assert_saved_acts_as_live, make
+from remembering import Recall, assert_saved_acts_as_live, collect, make
 from test_algorithms import assert_resumed_is_whole
 
 from hooktrainer import ConfigError
@@ -25,14 +24,6 @@ OFF_POLICY = ["dqn", "sac", "td3", "ddpg", "dsac"]
 def policy_of(trainer: Any) -> Any:
     loss = trainer.loss_module
     return loss.actor_network if hasattr(loss, "actor_network") else loss.value_network
-
-
-def collect(trainer: Any, batches: int = 3) -> Any:
-    """The last of several batches: episodes are running when it begins."""
-    *_, batch = islice(trainer.collector, batches)
-    trainer.shutdown()
-    assert batch["is_init"][:, 1:].any()
-    return batch
 
 
 @pytest.mark.parametrize("masked", [False, True])
