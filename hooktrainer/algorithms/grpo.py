@@ -33,7 +33,7 @@ class GRPO(TextAlgorithm):
     slots: Count | None = None
     """completions computed at the same time; by default all of a batch"""
     carry_over: Number = 0
-    """prompts under way beyond those of a batch, whose completions go on with newer weights"""
+    """prompts under way beyond those of a batch, whose completions continue with newer weights"""
     max_age: Count | None = None
     """batches that a carried completion may be under way; then it is waited for; None: 2"""
     temperature: Rate = 1.0

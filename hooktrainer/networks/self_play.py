@@ -15,7 +15,7 @@ from .layers import copy_network
 from .memory import IS_INIT, primer
 
 PLAYERS: NestedKey = ("self_play", "players")
-"""Who plays each seat, ``[envs, agents]``: a member of the pool, or -1 for the learner."""
+"""The player of each seat, ``[envs, agents]``: a member of the pool, or -1 for the learner."""
 
 
 class SelfPlayPolicy(Actor):
@@ -56,7 +56,7 @@ class SelfPlayPolicy(Actor):
         *seen, begins, players = inputs
         players = torch.where(begins, self._draw(len(begins), players), players)
         out = self.policy.act(*seen)
-        # With a memory, a seat's hidden states are those of who plays it.
+        # With a memory, a seat's hidden states are those of its player.
         keys = [(self.group, "action"), *(key for key in out if key[0] == "next")]
         for member in sorted(set(players.flatten().tolist())):
             if member < 0:

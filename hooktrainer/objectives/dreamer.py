@@ -25,7 +25,7 @@ class Imagined(NamedTuple):
         state: States in which the policy acts.
         action: Its actions.
         reward: Expected rewards.
-        continues: Probabilities that the episode goes on after the action.
+        continues: Probabilities that the episode continues after the action.
         last: The state after the last step, ``[batch, features]``.
     """
 

@@ -125,7 +125,7 @@ class CentralCriticLoss(AgentsReplayLoss):
     def _joint(
         self, actions: Mapping[str, Tensor], entries: Entries, at: KeyOf = this_key
     ) -> dict[str, Tensor]:
-        """Return the actions by group, ``[batch, agents, features]``; 0 of who does not act."""
+        """Return the actions by group, ``[batch, agents, features]``; 0 if one does not act."""
         return {
             name: action.reshape(*action.shape[:2], -1)
             * self._weights(name, entries, at).unsqueeze(-1)
@@ -159,7 +159,7 @@ class CentralCriticLoss(AgentsReplayLoss):
         """
         agents = new.shape[1]
         own = torch.eye(agents, dtype=torch.bool, device=new.device).view(agents, 1, agents, 1)
-        # [agents, batch, features]: in row i, only agent i acts anew.
+        # [agents, batch, features]: in row i, only the action of agent i is new.
         varied = torch.where(own, new.reshape(*new.shape[:2], -1), taken[name])
         parts = [
             varied.flatten(2) if group == name else action.flatten(1).expand(agents, -1, -1)
