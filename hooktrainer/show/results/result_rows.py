@@ -242,7 +242,7 @@ def _processor() -> tuple[str, str]:
     except OSError:  # not Linux
         text = f"model name: {platform.processor() or platform.machine()}"
     pattern = r"^(vendor_id|model name|cpu family|model)\s*:\s*(.*?)\s*$"
-    facts = dict(re.findall(pattern, text, re.MULTILINE))
+    facts: dict[str, str] = dict(re.findall(pattern, text, re.MULTILINE))
     name = facts.get("model name", platform.machine())
     kind = [f"{k.removeprefix('cpu ')} {facts[k]}" for k in ("cpu family", "model") if k in facts]
     vendor = next((v for v in ("Intel", "AMD") if v in facts.get("vendor_id", name)), name)
