@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 import torch
-from tensordict import TensorDictBase, is_tensor_collection
+from tensordict import TensorDictBase
 
 from ..base.words import did_you_mean
 from ..errors import ConfigError, SkipOptimStep
@@ -37,7 +37,7 @@ class StopWhen(AveragingHook):
     is not finite, and the hook that ran before. Of several ranks, all stop where it holds for one.
 
     Args:
-        condition: As for `Condition`. It sees all metrics by name, the losses of the current step,
+        condition: As for `Condition`. It reads all metrics by name, the losses of the current step,
             ``frames``, ``optim_steps`` (those made, and the current one), and ``batches``.
         debug: Whether to check all parameters after every hook, and to open Python's debugger
             where the condition holds, if there is a terminal.
@@ -185,7 +185,7 @@ def _non_finite_parameters(trainer: Loop) -> Iterator[str]:
 
 
 def _non_finite_entries(batch: TensorDictBase | None) -> list[str]:
-    if batch is None or not is_tensor_collection(batch):
+    if batch is None:
         return []
     leaves = batch.items(include_nested=True, leaves_only=True)
     return [
@@ -205,6 +205,7 @@ _TOKEN: Final = re.compile(
     r"\s*(?:(?P<number>[-+]?(?:inf\b|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?))"
     r"|(?P<name>[A-Za-z_][\w./]*)|(?P<compare><=|>=|==|!=|[<>])|(?P<sign>[&|()]))"
 )
+_WORDS: Final = ("not", "and", "or")
 
 
 class Condition:
@@ -258,7 +259,9 @@ class Condition:
             if (found := _TOKEN.match(text, place)) is None:
                 raise self._error(f"{text[place:].strip()[:20]!r} is neither a name nor a number")
             kind = str(found.lastgroup)
-            yield kind, found[kind]
+            word = found[kind]
+            # Words of the grammar are kinds of their own; a metric may be called "number".
+            yield word if kind == "sign" or word in _WORDS else kind, word
             place = found.end()
 
     def _error(self, problem: str) -> ConfigError:
@@ -267,14 +270,12 @@ class Condition:
             "'not finite(loss) | train/return < 100'."
         )
 
-    def _take(self, *wanted: str) -> str | None:
-        """Take the next word if it is, or its kind is, one of these."""
-        if self._tokens and (self._tokens[0][0] in wanted or self._tokens[0][1] in wanted):
-            return self._tokens.pop(0)[1]
-        return None
+    def _take(self, *kinds: str) -> str | None:
+        """Take the next word if it is of one of these kinds."""
+        return self._tokens.pop(0)[1] if self._tokens and self._tokens[0][0] in kinds else None
 
-    def _need(self, what: str, *wanted: str) -> str:
-        if (word := self._take(*wanted)) is None:
+    def _need(self, what: str, kind: str) -> str:
+        if (word := self._take(kind)) is None:
             there = repr(self._tokens[0][1]) if self._tokens else "its end"
             raise self._error(f"{what} is missing before {there}")
         return word

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from copy import deepcopy
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 
 from hooktrainer import Trainer, TrainerHookBase
 from hooktrainer.algorithms import PPO
+from hooktrainer.errors import ConfigError
 from hooktrainer.hooks import StopWhen
 from hooktrainer.hooks.stop_when import Condition
 
@@ -20,6 +22,7 @@ def example(trainer: Trainer) -> StopWhen:
 
 
 VALUES = {"loss/actor": 1.0, "loss/critic": math.nan, "train/return": 20.0, "losses": -5.0}
+VALUES |= {"compare": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -46,10 +49,24 @@ VALUES = {"loss/actor": 1.0, "loss/critic": math.nan, "train/return": 20.0, "los
         ("losses > 0 | loss/actor > 3 & train/return > 3", False),
         ("losses < inf", True),
         ("(((losses > -inf)))", True),
+        ("number > 3 | name > 3 | sign > 3 | compare < 3", True),  # which are names like others
     ],
 )
 def test_a_condition_holds_or_not(condition, holds):
     assert Condition(condition)(VALUES) is holds
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("loss < number", "a number is missing before 'number'"),
+        ("loss compare 3", "a comparison such as '<' is missing before 'compare'"),
+        ("finite(and)", "a name is missing before 'and'"),
+    ],
+)
+def test_a_name_in_place_of_another_word_is_refused(text, problem):
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        Condition(text)
 
 
 def test_it_tells_its_names():
