@@ -170,11 +170,12 @@ class BatchSubSampler(TrainerHookBase):
         time, mask, device = batch.shape[1], mask_of(batch), device_of(batch)
         valid = None if mask is None else mask.sum(-1)
         shortest = time if valid is None else int(valid.min())
+        for name in ("sub_traj_len", "min_sub_traj_len"):
+            if (length := getattr(self, name)) > time:
+                raise ConfigError(
+                    f"BatchSubSampler: {name}={length} is longer than the batch's {time} steps."
+                )
         length = self.sub_traj_len if self.sub_traj_len > 0 else time
-        if length > time:
-            raise ConfigError(
-                f"BatchSubSampler: sub_traj_len={length} is longer than the batch's {time} steps."
-            )
         length = max(self.min_sub_traj_len, min(length, shortest), 1)
         if length > self.batch_size:
             raise ConfigError(

@@ -158,6 +158,7 @@ def test_padding_is_never_drawn():
     ("arguments", "batch", "message"),
     [
         ((8, 11), ordered(2, 10), "sub_traj_len=11 is longer than the batch's 10"),
+        ((20, 2, 11), ordered(2, 10), "min_sub_traj_len=11 is longer than the batch's 10"),
         ((3, 4), ordered(2, 10), "batch_size=3 holds no piece of 4"),
         ((20, 6, 5), masked(4, 2), "no trajectory of the batch has 5 valid steps"),
     ],
