@@ -226,7 +226,7 @@ class Loop:
                 except SkipOptimStep:
                     progress.optim_steps = made
 
-    def compute_loss(self, sub_batch: TensorDictBase, method: str | None = None) -> Any:
+    def compute_loss(self, sub_batch: TensorDictBase) -> TensorDictBase:
         """Compute the losses of a sub-batch; for a hook that sets ``computes_loss``.
 
         It calls the loss module, then the hooks at ``post_loss`` and those at ``optimizer`` that
@@ -234,16 +234,13 @@ class Loop:
 
         Args:
             sub_batch: The sub-batch, or a part of it.
-            method: A method of the loss module to call instead, without hooks; returns its result.
 
         Returns:
-            The losses, a TensorDict.
+            The losses.
 
         Raises:
             HookError: If the loss module returns something else.
         """
-        if method is not None:
-            return self.precision.around(getattr(self.loss_module, method))(sub_batch)
         loss_module = self.precision.around(self.loss_module)
         losses = self.timing.traced("optimize/loss", loss_module)(sub_batch)
         if not is_tensor_collection(losses):
