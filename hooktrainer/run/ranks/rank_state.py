@@ -42,18 +42,12 @@ def rank_state(
         The argument of `Trainer.load_state_dict`, and a note on how the run will differ from an
         uninterrupted one, or ``None``; ``None`` alone if there is nothing to resume.
     """
-    if ranks.world_size > 1:
-        if not ranks.all_gather("a resume", state is not None)[0]:
-            return None
-        sent = None
-        if state is not None:
-            sent = [_share(state, r, ranks, changed) for r in range(ranks.world_size)]
-        share = ranks.scatter("a resume", sent)
-    elif state is None:
+    if not ranks.first(lambda: state is not None):
         return None
-    else:
-        share = _share(state, 0, ranks, changed)
-    return _fit(share, trainer, ranks)
+    shares = None
+    if state is not None:
+        shares = [_share(state, rank, ranks, changed) for rank in range(ranks.world_size)]
+    return _fit(ranks.scatter("a resume", shares), trainer, ranks)
 
 
 def _share(state: dict[str, Any], rank: int, ranks: Ranks, changed: bool) -> dict[str, Any]:

@@ -40,7 +40,8 @@ class Ranks:
 
     Args:
         rank: Index of this process, from 0.
-        world_size: Number of processes; with 1, nothing is set up, and only `first` can be used.
+        world_size: Number of processes; with 1, nothing is set up, and only `first` and `scatter`
+            can be used.
         local_rank: Index of this process on its machine.
         timeout: Seconds to wait for a silent rank. An evaluation on rank 0 must not take longer.
         nccl: Whether gradients on CUDA devices use NCCL.
@@ -136,6 +137,8 @@ class Ranks:
 
     def scatter(self, place: str, values: Sequence[T] | None) -> T:
         """Give each rank its element of a list that rank 0 has."""
+        if self.world_size == 1 and values is not None:
+            return values[0]
         self.all_gather(place, None)
         box: list[Any] = [None]
         with self._together(place):
@@ -269,7 +272,7 @@ def _none_failed(others: Sequence[ChildProgram]) -> bool:
     time.sleep(0.5)
     if not any(other.code for other in others):
         return True
-    time.sleep(_GRACE)  # in which this process learns of it from the exchange, and says so
+    time.sleep(_GRACE)  # in which the exchange fails in this process too, with a message
     return False
 
 
