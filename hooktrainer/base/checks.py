@@ -79,13 +79,13 @@ def share_equally(number: int, world_size: int, what: str) -> int:
 
 
 def check_names(
-    name: str, given: Iterable[str], known: Iterable[str], instead: Mapping[str, str] | None = None
+    name: str, given: Iterable[str], known: Iterable[str], instead: Mapping[str, str]
 ) -> None:
-    """Refuse unknown arguments."""
+    """Refuse unknown arguments; ``instead`` has advice for some of them."""
     known = list(known)
     for other in given:
         if other not in known:
-            todo = (instead or {}).get(other)
+            todo = instead.get(other)
             near = f" {todo}." if todo else did_you_mean(other, known)
             what = near or f" It takes: {', '.join(known)}."
             raise TypeError(f"{name} has no argument {other!r}.{what}")

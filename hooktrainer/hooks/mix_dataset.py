@@ -8,6 +8,7 @@ import torch
 from tensordict import TensorDictBase
 
 from ..base.checks import check_fraction
+from ..base.tensordicts import device_of
 from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
 
@@ -50,7 +51,6 @@ class MixDataset(TrainerHookBase):
         """
         data = self.data
         number = round(self.fraction * len(sample))
-        device = next(iter(data.values(True, True))).device
-        rows = data[torch.randint(len(data), (number,), device=device)]
+        rows = data[torch.randint(len(data), (number,), device=device_of(data))]
         own = sample.select(*data.keys(True, True))
         return torch.cat([own[: len(sample) - number], rows.to(own.device)])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -214,7 +213,7 @@ class Run:
                 if value := getattr(args, name):
                     raise ConfigError(f"{name}={without_password(repr(value))} needs a run_dir.")
 
-    @functools.cached_property
+    @cached_property
     def dir(self) -> RunDir:
         """The run's directory, opened at the first use.
 
@@ -255,7 +254,7 @@ class Run:
         self.dir  # noqa: B018 - all ranks open it together
         return self._ranks.first(lambda: self._state is not None)
 
-    @functools.cached_property
+    @cached_property
     def trainer_options(self) -> dict[str, Any]:
         """Arguments of the `Trainer` that follow from the options. Opens the run's directory."""
         args, leads = self.args, self._leads
