@@ -21,7 +21,7 @@ def to_plain(config: Any) -> dict[str, Any]:
 
     Paths, devices, dtypes and other objects become their `str`, enum members their name, classes
     and functions their dotted name, arrays and tensors lists. Of more than 1000 numbers there is
-    a digest instead, which tells them from others.
+    a digest instead, which identifies them.
     """
     plain = _plain(config)
     if not isinstance(plain, dict):

@@ -29,7 +29,7 @@ from .cores import unpinned
 from .endings import ENDING_SIGNALS, TIMEOUT, end_with_parent
 
 _GRACE = 3.0  # seconds a worker has to end by itself
-_BEAT = 1.0  # seconds between two looks whether the other process still lives
+_BEAT = 1.0  # seconds between two checks whether the other process lives
 _RESULT: Final = b"r"  # the first byte of a message from a worker
 _ERROR: Final = b"e"  # the first byte of one that is an exception
 
@@ -308,7 +308,7 @@ def _how_it_ended(code: int | None) -> str:
     if code is None:
         return "closed its connection"
     if code == -signal.SIGKILL:
-        return "was killed by SIGKILL; memory may have run out, which the system's log tells"
+        return "was killed by SIGKILL; memory may have run out: see the system's log"
     if code < 0:
         return f"was killed by {signal.Signals(-code).name}; PYTHONFAULTHANDLER=1 shows where"
     return f"ended with exit code {code}"

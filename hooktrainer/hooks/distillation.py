@@ -115,7 +115,7 @@ class Distillation(TrainerHookBase):
 def taught_by(
     teacher: Any, batch: TensorDictBase, keys: Sequence[str] = ("action",)
 ) -> dict[str, torch.Tensor]:
-    """What a teacher does for a batch ``[*batch]``: its best actions, and other entries ``keys``.
+    """Return a teacher's best actions for a batch ``[*batch]``, and its other entries ``keys``.
 
     One of `load_policy` has no other entries. Its actions have the shape and type of the batch's.
     """
@@ -149,9 +149,9 @@ def _best_action(teacher: LoadedPolicy, batch: TensorDictBase) -> torch.Tensor:
 class TeacherMixture(Actor):
     """Acts as the teacher with probability ``beta``, else as the student.
 
-    It collects for DAgger (Ross, Gordon and Bagnell, 2011, arXiv:1011.0686). At every step it is
-    drawn for each environment which of the two acts. TorchRL's ``set_exploration_type`` leaves the
-    student alone, except with ``RANDOM``.
+    It collects for DAgger (Ross, Gordon and Bagnell, 2011, arXiv:1011.0686). At every step a
+    random draw for each environment selects one of the two. TorchRL's ``set_exploration_type``
+    selects the student alone, except with ``RANDOM``.
 
     Args:
         student: The policy that learns, without a memory.

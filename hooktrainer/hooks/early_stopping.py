@@ -28,7 +28,7 @@ class _OnMetric(AveragingHook):
         return super().state_dict() | {name: getattr(self, name) for name in self._watched}
 
     def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
-        """List whether the state is of another metric or mode; TorchRL's does not say."""
+        """List whether the state is of another metric or mode; TorchRL's has neither."""
         return differing({n: getattr(self, n) for n in self._watched if n in saved}, saved)
 
 

@@ -28,7 +28,7 @@ class SelfPlay(TrainerHookBase):
     """Adds past policies to a pool of opponents, and rates them and the learner.
 
     Elo ratings (Elo, 1978) begin at 1000, the untrained policy, and change with every game of the
-    learner against a past policy; who has the higher return wins. A new member has the learner's
+    learner against a past policy; the higher return wins. A new member has the learner's
     rating. If the pool is full, it replaces the oldest, also in running games.
 
     Logs ``selfplay/elo`` and ``selfplay/win_rate`` of the learner against the pool, where a draw
@@ -71,7 +71,7 @@ class SelfPlay(TrainerHookBase):
     def rate(self, batch: TensorDictBase) -> dict[str, Any]:
         """Rate the games that ended in the batch; return the metrics."""
         done = batch["next", "done"].squeeze(-1).mT  # in the order of time
-        # Those under "next" played; before the first step nobody has been drawn.
+        # Those under "next" played; before the first step no opponent has been drawn.
         players = batch["next"][PLAYERS].transpose(0, 1)[done]
         returns = batch["next", self.policy.group, "episode_reward"].squeeze(-1)
         returns = returns.transpose(0, 1)[done]

@@ -89,7 +89,7 @@ class SymmetryAugmentation(TrainerHookBase):
         if not isinstance(image, Mapping) or self._action not in image:
             raise HookError(
                 f"SymmetryAugmentation: the symmetry returned {image!r:.80}; return a dict with "
-                f"{self._action!r} and whatever else is another in the mirror."
+                f"{self._action!r} and the other entries that the mirror changes."
             )
         for key, value in image.items():
             if key not in seen or value.shape != seen[key].shape:

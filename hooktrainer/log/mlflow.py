@@ -93,7 +93,7 @@ class MLflowSink(Sender):
         """Find or create the run; return the last step that it has of each metric."""
         from mlflow import MlflowClient
 
-        for name in ("alembic", "mlflow.store.db.utils"):  # they tell of new tables
+        for name in ("alembic", "mlflow.store.db.utils"):  # they log new tables
             logging.getLogger(name).setLevel(logging.WARNING)
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")

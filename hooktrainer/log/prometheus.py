@@ -38,7 +38,7 @@ class PrometheusSink(Sink):
 
     Args:
         directory: The run's directory.
-        labels: The labels of every value, which tell the run from others.
+        labels: The labels of every value, which identify the run.
     """
 
     name = "prometheus"

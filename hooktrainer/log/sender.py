@@ -170,7 +170,7 @@ class Sender(Sink):
             if status is not None:
                 self.finish(status)
         except Exception as error:
-            self.disconnect()  # what of it has arrived, only the server can tell
+            self.disconnect()  # only the server has a record of what has arrived
             if not self._is_failing:
                 log.warning(
                     "Logger %r: %s cannot be written to (%s). What is logged is kept in %s and "

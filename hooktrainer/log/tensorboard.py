@@ -71,8 +71,7 @@ class TensorBoardSink(Sink):
     def write_text(self, name: str, text: str, step: int) -> None:
         from torch.utils.tensorboard import summary
 
-        make: Any = summary.text
-        self._add(make(name, text).value, step)
+        self._add(summary.text(name, text).value, step)  # type: ignore[no-untyped-call]
 
     def write_image(self, name: str, pixels: NDArray[np.uint8], step: int) -> None:
         self._add_picture(name, media.png(pixels), pixels.shape, step)
@@ -85,11 +84,10 @@ class TensorBoardSink(Sink):
     def write_histogram(self, name: str, values: NDArray[np.float64], step: int, bins: int) -> None:
         from torch.utils.tensorboard import summary
 
-        make: Any = summary.histogram
-        self._add(make(name, values, bins).value, step)
+        self._add(summary.histogram(name, values, bins).value, step)  # type: ignore[no-untyped-call]
 
     def flush(self) -> None:
-        """Write the buffered events, in a new file after the events from which earlier ones end."""
+        """Write the buffered events; a new file begins with its own header, see the module."""
         if not (data := self._pending.getvalue()):
             return
         self._pending = io.BytesIO()
@@ -117,7 +115,7 @@ class TensorBoardSink(Sink):
         return {"step": self._step, **self._end}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Cut off what was written later; begin a file that takes it back where it was read."""
+        """Cut off later events; the next file invalidates them for readers that have read them."""
         self._path, self._pending = None, io.BytesIO()
         if "late" in state_dict:  # no file comes after "~", so that none is cut
             state_dict = {"step": state_dict["late"], "file": "~", "bytes": 0}

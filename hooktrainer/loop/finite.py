@@ -63,7 +63,7 @@ def _given(batch: TensorDictBase) -> list[NestedKey]:
 
 
 NonFinite = Callable[[Sequence[float], str], Exception]
-"""Builds the error from the numbers and from text that tells the step."""
+"""Builds the error from the numbers and from text that names the step."""
 
 
 class FiniteChecks:

@@ -252,7 +252,7 @@ def check_signature(point: HookPoint, op: Callable[..., Any], kwargs: dict[str, 
         )
     try:
         signature = inspect.signature(op)
-    except (TypeError, ValueError):  # of some builtins; their first call will tell
+    except (TypeError, ValueError):  # of some builtins; a misfit raises at the first call
         return
     misfits: dict[HookPoint, str] = {}
     for each in (point, *HOOK_POINTS):

@@ -263,7 +263,7 @@ class RunConfig:
     stop_when: Means[str | None] = None
     """condition at which the run stops, such as 'not finite(loss)'; None: none"""
     debug: Means[Annotated[bool, Needs("stop_when")]] = False
-    """with stop_when, say after which hook a parameter is not finite, and open a debugger"""
+    """with stop_when, name the hook after which a parameter is not finite, and open a debugger"""
     hook: Names = ()
     """register a hook of your own, made without arguments: file.py:Name; may be repeated"""
     seed: FreeAmongSeeds[Seed] = 0

@@ -29,7 +29,7 @@ _PACKAGES: Final = ("torch", "tensordict", "torchrl", "gymnasium", "numpy", "hoo
 
 
 def this_process() -> dict[str, Any]:
-    """The process that trains: its command, signed by its user, its libraries, its project."""
+    """Describe this process: its command, signed by its user, its libraries, its project."""
     script, module, is_command = program()
     argv = [without_password(word) for word in sys.argv[1:]]
     typed = [script.name, *argv] if script and is_command else sys.orig_argv
@@ -47,7 +47,7 @@ def this_process() -> dict[str, Any]:
 
 @functools.cache
 def library_versions() -> Mapping[str, str | None]:
-    """Versions of Python and of the libraries that a result depends on."""
+    """Return the versions of Python and of the libraries that a result depends on."""
     versions: dict[str, str | None] = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -58,7 +58,7 @@ def library_versions() -> Mapping[str, str | None]:
 
 
 def origin() -> dict[str, Any]:
-    """The origin of a result besides its options: versions, and the user's project.
+    """Return the origin of a result besides its options: versions, and the user's project.
 
     ``git_commit`` is the project's commit, ``git_dirty`` whether tracked files differ from it. The
     project is the repository that holds the script or, where the user has none (``hooktrainer
@@ -94,7 +94,7 @@ def origin() -> dict[str, Any]:
 
 
 def program() -> tuple[Path | None, str | None, bool]:
-    """The script, what followed ``-m``, and whether the script is an installed command."""
+    """Return the script, the module after ``-m``, and whether it is an installed command."""
     script = Path(sys.argv[0] or ".").absolute()
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     is_command = script.parent == Path(sysconfig.get_path("scripts")).absolute()
@@ -102,7 +102,7 @@ def program() -> tuple[Path | None, str | None, bool]:
 
 
 def git(*command: str, where: Path, **environ: str) -> str | None:
-    """What a command of git prints in a directory; ``None`` if it fails, or there is no git."""
+    """Return the output of a git command in a directory; ``None`` if it fails or git is missing."""
     try:
         done = subprocess.run(
             ["git", *command],
@@ -127,18 +127,18 @@ _ID: Final = re.compile(r"[0-9a-f]{16}")
 
 
 def new_run_id() -> str:
-    """An id that no other run has: 16 hexadecimal digits, drawn from the operating system."""
+    """Return a unique id: 16 hexadecimal digits, drawn from the operating system."""
     return secrets.token_hex(8)
 
 
 def id_in(state: Mapping[str, Any]) -> str | None:
-    """The id in the content of a `run.json`; ``None`` if there is none."""
+    """Return the id in the content of a `run.json`; ``None`` if there is none."""
     found = state.get("run_id")
     return found if isinstance(found, str) and _ID.fullmatch(found) else None
 
 
 def parent_in(state: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Where the run of a `run.json` branched off: ``run_id``, ``path`` and ``frames``."""
+    """Return where the run of a `run.json` branched off: ``run_id``, ``path`` and ``frames``."""
     match state.get("forked_from"):
         case {"run_id": str(run_id), "path": str(path), "frames": int(frames)}:
             if _ID.fullmatch(run_id):
@@ -181,7 +181,7 @@ def sign_command(state: Mapping[str, Any], *, create: bool = True) -> str | None
 
 
 def is_own_command(state: Mapping[str, Any]) -> bool:
-    """Whether the command in a ``run.json`` was written by this user's programs on this machine.
+    """Return whether this user's programs on this machine wrote the command in a ``run.json``.
 
     Args:
         state: The content of ``run.json``.
@@ -193,7 +193,7 @@ def is_own_command(state: Mapping[str, Any]) -> bool:
 
 
 def key_file() -> Path:
-    """Where the key is kept: ``hooktrainer/key`` in the user's directory for the state of programs.
+    """Return the file of the key: ``hooktrainer/key`` in the user's state directory.
 
     Raises:
         RuntimeError: If the user has no home.

@@ -74,7 +74,7 @@ def set_rng_state(state: dict[str, Any]) -> None:
 
 
 def check_rng_state(state: Any) -> None:
-    """Try out a state of every global random generator of the CPU, and leave them as they are.
+    """Check a state of every global random generator of the CPU, without changing any.
 
     Raises:
         Exception: Of any kind, if it is none.
@@ -90,7 +90,7 @@ def check_rng_state(state: Any) -> None:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Give the run back the random numbers that are drawn in the block, from any generator."""
+    """Restore the state of every random generator at the end of the block."""
     state = rng_state()
     try:
         yield

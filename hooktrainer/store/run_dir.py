@@ -184,7 +184,7 @@ class RunDir:
         self._run_id = run_id
 
     def forget_logs(self) -> None:
-        """Delete what a start logged that committed nothing, before it is repeated."""
+        """Delete the logs of a start that saved no checkpoint, before it is repeated."""
         self.metrics.unlink(missing_ok=True)
         shutil.rmtree(self.logs, ignore_errors=True)
 

@@ -280,7 +280,7 @@ class Checkpoint:
 
 @contextmanager
 def _damage_in(name: str) -> Iterator[None]:
-    """Tell a damaged file from one that is out of this process's reach, by rights or limits."""
+    """Distinguish a damaged file from one that this process may not, or cannot, read."""
     try:
         yield
     except FileNotFoundError:

@@ -55,7 +55,7 @@ def read_file(path: Path, root: Path | None = None, limit: int = MAX_STRUCTURE) 
         return file.read(size)  # it takes the memory at once
 
 
-# -- Whether there is memory for what a file claims, asked before any is taken.
+# -- Whether memory suffices for the sizes that a file claims, checked before any is allocated.
 
 
 def check_room(nbytes: int, what: str) -> None:

@@ -101,7 +101,7 @@ class TorchSnapshotBackend:
 
 
 def _files(directory: Path, specs: Mapping[str, TensorSpec]) -> dict[str, tuple[Path, TensorSpec]]:
-    """Where the bytes of each tensor that has any lie: torchsnapshot fails on empty ones."""
+    """Return the file of each tensor that is not empty; torchsnapshot fails on empty ones."""
     return {
         name: (directory / f"0/{_KEY}/{i}", spec)  # of the only rank
         for i, (name, spec) in enumerate(specs.items())
