@@ -51,13 +51,13 @@ class Profiler(TrainerHookBase):
         repeat: int = 1,
         **options: Any,
     ) -> None:
-        check_count("warmup", warmup)
-        check_count("active", active)
+        schedule = {"wait": wait, "warmup": warmup, "active": active, "repeat": repeat}
+        for name, batches in schedule.items():
+            check_count(name, batches, least=int(name in ("warmup", "active")))
         self.directory = Path(directory)
         self._skipped = wait + warmup
         self._length = wait + warmup + active
         self._batches = repeat * self._length  # of all windows; 0 for no bound
-        schedule = {"wait": wait, "warmup": warmup, "active": active, "repeat": repeat}
         self._options = {"schedule": schedule, **options}
         self._profile: torch.profiler.profile | None = None
         self._phases: list[Any] = []  # the open ones, as profiler records

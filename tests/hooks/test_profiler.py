@@ -4,7 +4,10 @@ import json
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from hooktrainer import Profiler
+from hooktrainer.errors import ConfigError
 from hooktrainer.testing import tiny_trainer
 
 
@@ -38,6 +41,14 @@ def test_a_window_holds_the_operators_by_phase(tmp_path):
 def test_windows_follow_each_other_until_they_are_enough(tmp_path):
     found = trained(tmp_path, wait=0, warmup=1, active=2, repeat=2)
     assert found == ["batches_2-3.pt.trace.json", "batches_5-6.pt.trace.json"]
+
+
+@pytest.mark.parametrize(
+    ("name", "least"), [("wait", 0), ("warmup", 1), ("active", 1), ("repeat", 0)]
+)
+def test_too_small_numbers_are_refused(name, least):
+    with pytest.raises(ConfigError, match=f"^{name}={least - 1}: pass"):
+        Profiler("profile", **{name: least - 1})
 
 
 def example(trainer):
