@@ -163,8 +163,12 @@ def check_together(subject: str, described: Any, free: Collection[str] = ()) -> 
         for mark in metadata[field.name]:
             if isinstance(mark, Without) and given is not None:
                 _check_without(subject, described, field.name, mark)
-            elif isinstance(mark, Needs) and is_given:
-                _check_needs(subject, described, field.name, mark)
+            elif isinstance(mark, Needs) and is_given and not _is_met(described, mark):
+                wanted = " or ".join(f"{mark.field}={value!r}" for value in mark.values)
+                raise ConfigError(
+                    f"{subject}: {field.name}={given!r} has no effect without "
+                    f"{wanted or mark.field}: set that, or leave {field.name} out."
+                )
 
 
 def _check_without(subject: str, described: Any, name: str, mark: Without) -> None:
@@ -179,16 +183,6 @@ def _check_without(subject: str, described: Any, name: str, mark: Without) -> No
 def _is_met(described: Any, mark: Needs) -> bool:
     there = getattr(described, mark.field)
     return there in mark.values if mark.values else there not in (None, False)
-
-
-def _check_needs(subject: str, described: Any, name: str, mark: Needs) -> None:
-    if _is_met(described, mark):
-        return
-    wanted = " or ".join(f"{mark.field}={value!r}" for value in mark.values)
-    raise ConfigError(
-        f"{subject}: {name}={getattr(described, name)!r} has no effect without "
-        f"{wanted or mark.field}: set that, or leave {name} out."
-    )
 
 
 def check_ranges(subject: str, described: Any) -> None:
