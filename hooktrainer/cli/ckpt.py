@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional
 
+from ..base.checks import check_count
 from ..base.words import plural
 from ..errors import DamagedCheckpointError
 from ..store import Checkpoint, list_checkpoints
@@ -189,6 +190,7 @@ def diff(
     from ..store.diff import compare_trees
     from .compare import is_ignored, without_clock
 
+    check_count("--limit", limit, least=0)
     states = [output.open_checkpoint(spec).load() for spec in (left, right)]
     if not clock:
         states = list(without_clock(*states))

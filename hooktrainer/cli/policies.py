@@ -129,6 +129,7 @@ def evaluate(
     from ..policies.evaluation import evaluate_run
 
     check_count("--episodes", episodes)
+    check_count("--seed", seed, least=0)
     read_policies(run)  # refuses what is no run
     output.step_aside()
     failed = 0

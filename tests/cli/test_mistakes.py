@@ -58,6 +58,8 @@ def place(folder, monkeypatch):
         (["ckpt", "prune", "run", "--keep-best", "eval/return"], "write N:METRIC"),
         (["ckpt", "prune", "run", "--keep-best", "1:eval/retrun"], "Did you mean eval/return"),
         (["ckpt", "prune", "run", "--keep-last", 0], "n=0"),
+        (["ckpt", "diff", "run", "run", "--limit", -1], "--limit=-1: pass an integer of 0 or more"),
+        (["policies", "evaluate", "run", "--seed", -1], "--seed=-1: pass an integer of 0 or more"),
         (["policies", "prune", "run"], "one or more retention rules"),
         (["play", "run", "--episodes", 0], "--episodes"),
         (["gallery", "run", "--size", 2], "size=2"),
