@@ -244,10 +244,10 @@ def find_trainable(name: str) -> Trainable:
         FileNotFoundError: If it is the path of a script that does not exist.
         ConfigError: If nothing has this name.
     """
+    stem, colon, own = name.partition(".py:")
+    if colon:
+        raise ConfigError(f"{name}: train {stem}.py, with {own}.main() at its end.")
     path = Path(name)
-    file, own = path.with_suffix(".py"), path.suffix.removeprefix(".py:")
-    if own != path.suffix:
-        raise ConfigError(f"{name}: train {file}, with {own}.main() at its end.")
     if path.suffix == ".py" or len(path.parts) > 1:
         if path.is_file():
             return Trainable(path.stem, path)

@@ -103,7 +103,7 @@ def _algorithm(words: tuple[str, ...]) -> tuple[Algorithm, set[str]]:
     if not words or words[0].startswith("-"):
         raise ConfigError(f"name an algorithm first, one of {', '.join(algorithms.names())}.")
     name, *options = words
-    if name.endswith(".py"):
+    if name.partition(":")[0].endswith(".py"):
         raise ConfigError(
             f"{name}: this command sweeps the algorithms of hooktrainer. Sweep those of yours in "
             "Python, with hooktrainer.sweep.Sweep."
