@@ -59,8 +59,7 @@ def test_a_program_loads_what_it_needs_and_nothing_else():
     rooms = {name.partition(".")[0] for name in loaded}
     outside = {"base", "cli", "collect", "errors", "hooks", "log", "loop", "store", "torchrl"}
     assert rooms == {*outside, "trainer"}
-    hooks = {n for n in loaded if n.startswith("hooks.")}
-    assert hooks == {"hooks.averaging", "hooks.optimizer"}
+    assert {n for n in loaded if n.startswith("hooks.")} == {"hooks.optimizer"}
     unused = ("builders", "torchrl.checkpoint", "store.manager", "log.csv", "log.remote")
     unused += ("collect.vector", "collect.overlap", "collect.written")
     assert not [name for name in loaded if name.startswith(unused)]

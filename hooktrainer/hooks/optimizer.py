@@ -20,7 +20,6 @@ from ..loop.finite import FiniteChecks
 from ..loop.hook import AFTER, EARLY, TrainerHookBase
 from ..loop.loop import Loop
 from ..loop.metrics import Metrics, Samples
-from .averaging import AveragingHook
 
 
 @dataclass
@@ -39,7 +38,7 @@ class GraphResult:
 
 
 @dataclass(eq=False, repr=False)
-class OptimizerHook(AveragingHook):
+class OptimizerHook(TrainerHookBase):
     """Minimizes the sum of loss components with one optimizer.
 
     Logs the gradient's total norm before clipping as ``train/grad_norm``, or
@@ -74,6 +73,7 @@ class OptimizerHook(AveragingHook):
         retain_graph: Whether other losses may share a part of autograd's graph with these.
         scaler: Scales the losses, and skips a step whose gradient overflows.
         gradient_hooks: Functions of the optimizer, called in order before gradients are clipped.
+        average_over_ranks: As for `hooktrainer.hooks.averaging.AveragingHook`.
 
     Raises:
         ConfigError: If ``loss_components`` is empty or a string, or ``accumulate`` goes with
@@ -112,6 +112,7 @@ class OptimizerHook(AveragingHook):
         self.retain_graph = False
         self.scaler: torch.amp.GradScaler | None = None
         self.gradient_hooks: list[Callable[[torch.optim.Optimizer], None]] = []
+        self.average_over_ranks: Callable[[Sequence[torch.Tensor]], None] | None = None
         self._given = [
             {name: value for name, value in group.items() if isinstance(value, (int, float, tuple))}
             for group in self.optimizer.param_groups
@@ -158,8 +159,8 @@ class OptimizerHook(AveragingHook):
                     self._checks.settle()
             computed.append(losses.detach())
             total = total_loss(computed[-1], self.loss_components)
-            if total is not None:
-                self._average([total := total.clone()])  # the ranks evaluate equally often
+            if total is not None and self.average_over_ranks is not None:
+                self.average_over_ranks([total := total.clone()])  # they evaluate equally often
             return total
 
         self.optimizer.step(closure)  # type: ignore[arg-type]
@@ -329,7 +330,7 @@ class OptimizerHook(AveragingHook):
             trainer.register_op("optimizer", self.step, priority=AFTER)
 
     def count_samples(self, sub_batch: TensorDictBase) -> None:
-        """Store the number of samples, the weight of the loss."""
+        """Note the number of samples, by which the loss counts."""
         self._samples = count_valid(sub_batch)
 
     def on_train_start(self, trainer: Loop) -> None:
