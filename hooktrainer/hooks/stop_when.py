@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDictBase, is_tensor_collection
 
 from ..base.words import did_you_mean
 from ..errors import ConfigError, SkipOptimStep
@@ -185,7 +185,7 @@ def _non_finite_parameters(trainer: Loop) -> Iterator[str]:
 
 
 def _non_finite_entries(batch: TensorDictBase | None) -> list[str]:
-    if batch is None:
+    if batch is None or not is_tensor_collection(batch):
         return []
     leaves = batch.items(include_nested=True, leaves_only=True)
     return [

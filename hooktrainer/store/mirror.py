@@ -321,7 +321,7 @@ class Mirror:
             self._changed.notify_all()
 
     def _attempt(self, task: Callable[[], object]) -> bool:
-        """Carry out a task and return whether it succeeded; report the first of some failures."""
+        """Carry out a task and return whether it succeeded; report the first failure in a row."""
         self._since = monotonic()
         try:
             task()

@@ -132,7 +132,7 @@ def test_mappos_critic_sees_all_ippos_its_own():
         *(
             (
                 partial(kind, env=env, total_frames=10, hooks=[RandomNetworkDistillation(3)]),
-                "changes the reward of all .* each agent learns from its own reward: use vdn",
+                "RandomNetworkDistillation changes the reward of all .* learns from its own reward",
             )
             for kind, env in ((MAPPO, Match), (MASAC, partial(Match, continuous=True)))
         ),

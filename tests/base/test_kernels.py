@@ -72,6 +72,12 @@ def test_the_command_pins_them_for_a_run_its_repetition_and_its_resume(tmp_path)
     assert on.returncode == 0, on.stderr
 
 
+def test_only_the_processor_differs_from_a_run_that_is_not_deterministic():
+    here = surroundings(deterministic=True)
+    assert changed(here, surroundings(deterministic=True)) == []
+    assert [each.split()[0] for each in changed(surroundings(), here)] == ["processor"]
+
+
 def test_only_the_vendor_of_the_processor_matters_to_a_deterministic_run(monkeypatch):
     def at(vendor, model, kernels, **options):
         text = f"vendor_id\t: {vendor}\ncpu family\t: 6\nmodel\t\t: {model}\nmodel name\t: Chip\n"

@@ -32,6 +32,7 @@ from hooktrainer.objectives import (
     CategoricalTD3Loss,
     CrossQLoss,
     REDQLoss,
+    SACLoss,
     TQCLoss,
     XQCLoss,
     quantile_huber,
@@ -530,8 +531,10 @@ def test_the_rows_of_unit_layers_have_norm_1_before_and_after_a_projection():
         (partial(TQCLoss, num_quantiles=3, drop_quantiles=3), "drop_quantiles=3 of"),
         (partial(TQCLoss, drop_quantiles=-1), "drop_quantiles=-1"),
         (partial(REDQLoss, num_in_target=0), "num_in_target"),
+        (partial(CrossQLoss, policy_delay=0), "policy_delay"),
         (partial(XQCLoss, v_min=1.0, v_max=1.0), "XQCLoss: v_min=1.0"),
         (partial(CategoricalSACLoss, num_atoms=1), "num_atoms=1"),
+        (partial(SACLoss, policy_delay=0), "policy_delay"),
     ],
 )
 def test_impossible_arguments_are_refused(kind, message):
